@@ -1,0 +1,368 @@
+//! A request from its first byte to its log line, in order.
+//!
+//! This is the one place that knows the order. It does not know which lane
+//! carries the request: a lane calls these functions and shows heads through
+//! [`ReqView`] and [`RespView`].
+//!
+//! | step | function |
+//! |---|---|
+//! | head complete: normal form of the path, client address | [`Exchange::begin`] |
+//! | route, rewrite, consumer, access | [`Exchange::decide`] |
+//! | node chosen, before_proxy | [`Exchange::choose`] |
+//! | another node after a failure | [`Exchange::retry`] |
+//! | response head: header_filter | [`Exchange::response_head`] |
+//! | response body: body_filter | [`Exchange::response_body`] |
+//! | the end: log, metrics | [`Exchange::finish`] |
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use lockgate_plugin::request::Attempt;
+use lockgate_plugin::var::Lookup;
+use lockgate_plugin::{
+    Chunk, Conn, Consumers, Ctx, Env, Origin, Phase, Picked, ReqView, RespView, Target as Path,
+    Timing, VarSource, Work,
+};
+
+use super::chain;
+use super::core::Core;
+use super::fault::{Fault, FaultKind, Stop};
+use crate::config::compile::plan::Plan;
+use crate::config::snapshot::{Route, Snapshot, Target};
+use crate::router::MatchInput;
+use crate::upstream::{InFlight, NoNode, Ready, Shape, Tried, Upstream};
+
+/// How long a request waits for the first address of a node that was only just configured by name.
+const FIRST_RESOLUTION: Duration = Duration::from_secs(2);
+
+/// One request on its way.
+pub struct Exchange {
+    /// What plugins see and change.
+    pub work: Work,
+    bound: Bound,
+    /// The upstream in use.
+    pub upstream: Option<Chosen>,
+}
+
+/// What the request is bound to; set between phases, only read during them.
+struct Bound {
+    snap: Arc<Snapshot>,
+    route: Option<Arc<Route>>,
+    plan: Option<Arc<Plan>>,
+}
+
+/// The upstream and node in use.
+pub struct Chosen {
+    /// The handle.
+    pub upstream: Arc<Upstream>,
+    /// Its configuration when the request chose it.
+    pub shape: Arc<Shape>,
+    /// Where to connect.
+    pub ready: Arc<Ready>,
+    tried: Tried,
+    in_flight: Option<InFlight>,
+    deadline: Option<Instant>,
+}
+
+/// What plugins reach of the process during one request.
+struct RequestEnv<'a>(&'a Snapshot);
+
+impl Env for RequestEnv<'_> {
+    fn consumers(&self) -> &dyn Consumers {
+        &self.0.consumers
+    }
+    fn sleep(&self, duration: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        Box::pin(tokio::time::sleep(duration))
+    }
+}
+
+impl Exchange {
+    /// The head is complete: takes the snapshot and settles what the request is about.
+    ///
+    /// # Errors
+    /// [`FaultKind::BadRequest`] when the path has no normal form. The exchange is given back even
+    /// then: such a request is answered and logged like any other.
+    pub fn begin(core: &Core, conn: Conn, req: &dyn ReqView) -> (Exchange, Result<(), Fault>) {
+        let timing = Timing { start: Instant::now(), wall: std::time::SystemTime::now() };
+        let parsed = Path::parse(req.target());
+        let (path, result) = match parsed {
+            Ok(path) => (path, Ok(())),
+            Err(bad) => {
+                (Path::default(), Err(Fault::new(FaultKind::BadRequest, bad.to_string())))
+            }
+        };
+        let mut work = Work::new(conn, path, timing);
+        core.addresses.settle(&mut work, req);
+        let bound = Bound { snap: core.live.snapshot(), route: None, plan: None };
+        (Exchange { work, bound, upstream: None }, result)
+    }
+
+    /// Whether finding the route needs the request body.
+    pub fn match_reads_body(&self) -> bool {
+        self.bound.snap.match_reads_body
+    }
+
+    /// Finds the route; runs rewrite, attaches the consumer's plugins, runs access.
+    ///
+    /// # Errors
+    /// A plugin's answer or a failure; either way the response phases follow.
+    pub async fn decide(&mut self, core: &Core, req: &dyn ReqView) -> Result<(), Stop> {
+        self.find(core, req)?;
+        let route = self.bound.route.clone();
+        if let Some(route) = &route {
+            match route.target {
+                Target::MissingService => return Err(FaultKind::NoService.into()),
+                Target::MissingPluginConfig => return Err(FaultKind::NoPluginConfig.into()),
+                _ => {}
+            }
+        }
+        let Exchange { work, bound, .. } = self;
+        let snap = Arc::clone(&bound.snap);
+        let env = RequestEnv(&snap);
+        let own = route.as_ref().map(|route| &*route.plan);
+        let mut cx = Ctx::new(req, None, work, &env);
+
+        chain::run(Phase::Rewrite, &snap.global, own, &mut cx).await?;
+        if let Some(own) = own {
+            chain::run(Phase::Rewrite, own, None, &mut cx).await?; // may find the consumer
+        }
+        let merged = match (&route, cx.consumer()) {
+            (Some(route), Some(found)) => {
+                let plugins = snap.consumers.plugins(&found.consumer.username);
+                if plugins.is_some_and(|plugins| plugins.missing_group) {
+                    return Err(FaultKind::NoPluginConfig.into());
+                }
+                plugins.and_then(|plugins| route.plan_for(found, plugins))
+            }
+            _ => None,
+        };
+        let plan = match &merged {
+            Some(merged) => {
+                bound.plan = Some(Arc::clone(&merged.plan));
+                chain::run(Phase::Rewrite, &merged.added, None, &mut cx).await?;
+                Some(&*merged.plan)
+            }
+            None => own,
+        };
+        chain::run(Phase::Access, &snap.global, plan, &mut cx).await?;
+        match plan {
+            Some(plan) => chain::run(Phase::Access, plan, None, &mut cx).await,
+            None => Err(FaultKind::NoRoute.into()),
+        }
+    }
+
+    fn find(&mut self, core: &Core, req: &dyn ReqView) -> Result<(), Stop> {
+        let work = &mut self.work;
+        let path = work
+            .target
+            .match_path(req.target(), &core.match_options)
+            .map_err(|bad| Fault::new(FaultKind::BadRequest, bad.to_string()))?;
+        let lookup = Lookup { req, resp: None, work };
+        let host = lockgate_plugin::target::host_of(req.authority());
+        let input = MatchInput {
+            path: &path,
+            host: &host,
+            http_host: req.authority(),
+            method: req.method(),
+            remote: work.client.ip(),
+            vars: &lookup as &dyn VarSource,
+        };
+        let Some(found) = self.bound.snap.router.find(&input) else { return Ok(()) };
+        let route = Arc::clone(&found.entry.value);
+        let (uri, host, params) = (Arc::clone(found.uri), found.host.cloned(), found.params);
+        drop(path);
+        work.matched_uri = Some(uri);
+        work.matched_host = host;
+        work.params = params;
+        work.route = Some(Arc::clone(&route.info));
+        self.bound.plan = Some(Arc::clone(&route.plan));
+        self.bound.route = Some(route);
+        Ok(())
+    }
+
+    /// Chooses a node and runs before_proxy.
+    ///
+    /// # Errors
+    /// When there is nothing to choose from, or a plugin answers.
+    pub async fn choose(&mut self, core: &Core, req: &dyn ReqView) -> Result<(), Stop> {
+        let Some(route) = &self.bound.route else { return Err(FaultKind::NoRoute.into()) };
+        let upstream = match &route.target {
+            Target::Upstream(upstream) => Arc::clone(upstream),
+            Target::MissingUpstream => return Err(FaultKind::NoUpstream.into()),
+            _ => return Err(FaultKind::NoTarget.into()),
+        };
+        let shape = upstream.shape();
+        let deadline = shape.spec.retry_timeout.map(|budget| self.work.timing.start + budget);
+        let (in_flight, ready) = pick(&upstream, &shape, &mut Tried::new()).await?;
+        let tried = Tried::from_iter([Arc::as_ptr(in_flight.node())]);
+        self.use_node(&in_flight, &ready);
+        let chosen = Chosen { upstream, shape, ready, tried, in_flight: Some(in_flight), deadline };
+        self.work.upstream_scheme = chosen.shape.spec.scheme.name();
+        self.upstream = Some(chosen);
+
+        let Exchange { work, bound, .. } = self;
+        let env = RequestEnv(&bound.snap);
+        let plan = bound.plan.as_deref();
+        let mut cx = Ctx::new(req, None, work, &env);
+        chain::run(Phase::BeforeProxy, &bound.snap.global, plan, &mut cx).await?;
+        if let Some(plan) = plan {
+            chain::run(Phase::BeforeProxy, plan, None, &mut cx).await?;
+        }
+        super::head::settle_host(core, self, req);
+        Ok(())
+    }
+
+    /// Chooses another node after a failed try.
+    ///
+    /// # Errors
+    /// When tries, nodes or time are used up.
+    pub async fn retry(&mut self) -> Result<(), Fault> {
+        let Some(chosen) = &mut self.upstream else { return Err(FaultKind::Internal.into()) };
+        if chosen.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            return Err(FaultKind::RetryTimeout.into());
+        }
+        chosen.in_flight = None;
+        let (in_flight, ready) = pick(&chosen.upstream, &chosen.shape, &mut chosen.tried).await?;
+        chosen.tried.push(Arc::as_ptr(in_flight.node()));
+        chosen.ready = Arc::clone(&ready);
+        self.use_node(&in_flight, &ready);
+        if let Some(chosen) = &mut self.upstream {
+            chosen.in_flight = Some(in_flight);
+        }
+        Ok(())
+    }
+
+    /// Whether the upstream's settings allow another try.
+    pub fn may_retry(&self) -> bool {
+        let tries = u32::try_from(self.work.attempts.len()).unwrap_or(u32::MAX);
+        self.upstream.as_ref().is_some_and(|chosen| tries <= chosen.shape.retries())
+    }
+
+    fn use_node(&mut self, in_flight: &InFlight, ready: &Ready) {
+        let host = Arc::clone(&in_flight.node().host);
+        self.work.picked = Some(Picked { addr: ready.addr, host });
+        self.work.attempts.push(Attempt {
+            addr: ready.addr,
+            status: 0,
+            connect: None,
+            header: None,
+            response: None,
+            started: Instant::now(),
+        });
+    }
+
+    /// The response head is known: runs the header filters.
+    pub fn response_head(&mut self, req: &dyn ReqView, resp: &dyn RespView, origin: Origin) {
+        self.work.origin = origin;
+        if self.filters(Phase::HeaderFilter) {
+            self.with(req, Some(resp), |global, plan, cx| {
+                chain::header_filter(global, plan, cx);
+                if let Some(plan) = plan {
+                    chain::header_filter(plan, None, cx);
+                }
+            });
+        }
+        self.work.status = self.work.response.status.unwrap_or_else(|| resp.status());
+    }
+
+    /// Whether any plugin acts in a response phase.
+    pub fn filters(&self, phase: Phase) -> bool {
+        self.bound.snap.global.uses(phase)
+            || self.bound.plan.as_ref().is_some_and(|plan| plan.uses(phase))
+    }
+
+    /// A piece of the response body: runs the body filters.
+    ///
+    /// # Errors
+    /// When a filter fails.
+    pub fn response_body(
+        &mut self,
+        req: &dyn ReqView,
+        resp: Option<&dyn RespView>,
+        chunk: &mut Chunk,
+    ) -> Result<(), Fault> {
+        if !self.filters(Phase::BodyFilter) {
+            return Ok(());
+        }
+        self.with(req, resp, |global, plan, cx| {
+            chain::body_filter(global, plan, chunk, cx)?;
+            match plan {
+                Some(plan) => chain::body_filter(plan, None, chunk, cx),
+                None => Ok(()),
+            }
+        })
+    }
+
+    /// The exchange is over, well or not: runs the log phase, then the access log.
+    pub fn finish(&mut self, core: &Core, req: &dyn ReqView, resp: Option<&dyn RespView>) {
+        let now = Instant::now();
+        self.work.finished = Some(now);
+        if let Some(last) = self.work.attempts.last_mut() {
+            last.response.get_or_insert_with(|| now - last.started);
+        }
+        if let Some(chosen) = &mut self.upstream {
+            chosen.in_flight = None;
+        }
+        if self.filters(Phase::Log) {
+            self.with(req, resp, |global, plan, cx| {
+                chain::log(global, plan, cx);
+                if let Some(plan) = plan {
+                    chain::log(plan, None, cx);
+                }
+            });
+        }
+        if let Some(log) = &core.access_log {
+            log.write(&Lookup { req, resp, work: &self.work });
+        }
+    }
+
+    fn with<T>(
+        &mut self,
+        req: &dyn ReqView,
+        resp: Option<&dyn RespView>,
+        f: impl FnOnce(&Plan, Option<&Plan>, &mut Ctx<'_>) -> T,
+    ) -> T {
+        let Exchange { work, bound, .. } = self;
+        let env = RequestEnv(&bound.snap);
+        let mut cx = Ctx::new(req, resp, work, &env);
+        f(&bound.snap.global, bound.plan.as_deref(), &mut cx)
+    }
+
+    /// The matched route.
+    pub fn route(&self) -> Option<&Arc<Route>> {
+        self.bound.route.as_ref()
+    }
+}
+
+/// A node that has an address. Names without one are passed over.
+async fn pick(
+    upstream: &Upstream,
+    shape: &Shape,
+    tried: &mut Tried,
+) -> Result<(InFlight, Arc<Ready>), Fault> {
+    let mut nameless = false;
+    loop {
+        let picked = match upstream.pick(shape, tried) {
+            Ok(picked) => picked,
+            Err(NoNode::Empty) => return Err(FaultKind::NoNodes.into()),
+            Err(NoNode::Exhausted) if nameless => {
+                return Err(Fault::new(FaultKind::NoNodes, "no node's name is resolved"));
+            }
+            Err(NoNode::Exhausted) => return Err(FaultKind::NodesExhausted.into()),
+        };
+        let node = Arc::clone(picked.node());
+        let ready = match node.ready() {
+            Some(ready) => Some(ready),
+            None => node.wait_ready(FIRST_RESOLUTION).await,
+        };
+        match ready {
+            Some(ready) => return Ok((picked, ready)),
+            None => {
+                nameless = true;
+                tried.push(Arc::as_ptr(&node));
+            }
+        }
+    }
+}
