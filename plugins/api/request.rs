@@ -178,6 +178,9 @@ pub struct Work {
     pub client: SocketAddr,
     /// Whether `X-Forwarded-Proto`, `-Host`, `-Port` and `Forwarded` of this peer are believed.
     pub trusted: bool,
+    /// Whether `trusted_addresses` is configured: then the `X-Forwarded-For` of a peer that is not
+    /// trusted is dropped.
+    pub distrusts_forwarded_for: bool,
     /// How many requests this connection has carried, this one included.
     pub conn_requests: u32,
     /// The path in its normal form, and where the query starts.
@@ -242,6 +245,7 @@ impl Work {
             client: conn.peer,
             conn,
             trusted: false,
+            distrusts_forwarded_for: false,
             conn_requests: 1,
             target,
             params: SmallVec::new(),

@@ -186,7 +186,7 @@ impl Exchange {
     ///
     /// # Errors
     /// When there is nothing to choose from, or a plugin answers.
-    pub async fn choose(&mut self, core: &Core, req: &dyn ReqView) -> Result<(), Stop> {
+    pub async fn choose(&mut self, req: &dyn ReqView) -> Result<(), Stop> {
         let Some(route) = &self.bound.route else { return Err(FaultKind::NoRoute.into()) };
         let upstream = match &route.target {
             Target::Upstream(upstream) => Arc::clone(upstream),
@@ -210,7 +210,7 @@ impl Exchange {
         if let Some(plan) = plan {
             chain::run(Phase::BeforeProxy, plan, None, &mut cx).await?;
         }
-        super::head::settle_host(core, self, req);
+        super::head::settle_host(self, req);
         Ok(())
     }
 

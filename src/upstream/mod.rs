@@ -19,8 +19,9 @@ mod resolve;
 pub use balance::Wheel;
 pub use handle::{NoNode, Shape, Tried, Upstream};
 pub use node::{Node, NodeSpec};
-pub use peer::{ClientCert, Scheme};
-pub use resolve::Resolver;
+pub use node::Ready;
+pub use peer::{ClientCert, Scheme, limit as limit_peer};
+pub use resolve::{Lookups, Resolver};
 
 use std::sync::Arc;
 use std::time::Duration;

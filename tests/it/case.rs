@@ -12,15 +12,31 @@ use crate::value::{Fields, from_yaml, text};
 
 /// Lists that cannot disturb other cases once ids and hosts are a case's own.
 const OWN: [&str; 8] = [
-    "routes", "services", "upstreams", "consumers", "consumer_groups", "plugin_configs", "ssls",
+    "routes",
+    "services",
+    "upstreams",
+    "consumers",
+    "consumer_groups",
+    "plugin_configs",
+    "ssls",
     "protos",
 ];
 /// Lists that act on every request.
-const GLOBAL: [&str; 5] =
-    ["global_rules", "plugin_metadata", "secrets", "stream_routes", "plugins"];
+const GLOBAL: [&str; 5] = [
+    "global_rules",
+    "plugin_metadata",
+    "secrets",
+    "stream_routes",
+    "plugins",
+];
 /// Keys that refer to another resource by id.
-const REFERENCES: [&str; 5] =
-    ["service_id", "upstream_id", "plugin_config_id", "group_id", "proto_id"];
+const REFERENCES: [&str; 5] = [
+    "service_id",
+    "upstream_id",
+    "plugin_config_id",
+    "group_id",
+    "proto_id",
+];
 /// Ids may have 64 characters; this leaves room for a case's own part.
 const ID_LENGTH: usize = 28;
 
@@ -85,8 +101,13 @@ impl Case {
     pub(crate) fn parse(file: &str, number: usize, source: &str) -> Result<Self> {
         let root = from_yaml(source)?;
         let f = Fields::new(&root, "")?;
-        let stem = Path::new(file).file_stem().unwrap_or_default().to_string_lossy();
-        let stem = stem.to_ascii_lowercase().replace(|c: char| !c.is_ascii_alphanumeric(), "-");
+        let stem = Path::new(file)
+            .file_stem()
+            .unwrap_or_default()
+            .to_string_lossy();
+        let stem = stem
+            .to_ascii_lowercase()
+            .replace(|c: char| !c.is_ascii_alphanumeric(), "-");
         let stem: String = stem.chars().take(ID_LENGTH - 4).collect();
         let id = format!("{stem}-{number}");
         let host = format!("{id}.case.test");
@@ -105,22 +126,40 @@ impl Case {
         if let Some(key) = needs_alone {
             ensure!(alone, "{key} act on every request: add `alone: true`");
         }
-        ensure!(config.is_none() || alone, "config needs a gateway of its own");
+        ensure!(
+            config.is_none() || alone,
+            "config needs a gateway of its own"
+        );
         let steps = f.list("steps")?.to_vec();
         for (at, step) in steps.iter().enumerate() {
             Step::parse(step, &format!("steps[{at}]"), "x")?;
         }
         let parse = |(at, value)| Check::parse(value, &format!("check[{at}]"));
-        let checks: Vec<Check> =
-            f.list("check")?.iter().enumerate().map(parse).collect::<Result<_>>()?;
+        let checks: Vec<Check> = f
+            .list("check")?
+            .iter()
+            .enumerate()
+            .map(parse)
+            .collect::<Result<_>>()?;
         f.finish()?;
-        ensure!(!steps.is_empty() || !checks.is_empty(), "steps or check is needed");
+        ensure!(
+            !steps.is_empty() || !checks.is_empty(),
+            "steps or check is needed"
+        );
         ensure!(
             checks.is_empty() || (steps.is_empty() && resources.is_empty()),
             "check stands alone"
         );
-        let case =
-            Case { file: file.to_owned(), id, host, alone, config, resources, steps, checks };
+        let case = Case {
+            file: file.to_owned(),
+            id,
+            host,
+            alone,
+            config,
+            resources,
+            steps,
+            checks,
+        };
         case.own(&case.resources)?;
         for step in &case.steps {
             if let Some(Value::Object(edit)) = step.get("edit") {
@@ -149,12 +188,17 @@ impl Case {
             return Ok(lists);
         }
         for (list, items) in &mut lists {
-            ensure!(!GLOBAL.contains(&list.as_str()), "{list} act on every request: add `alone: true`");
+            ensure!(
+                !GLOBAL.contains(&list.as_str()),
+                "{list} act on every request: add `alone: true`"
+            );
             for (at, item) in items.as_array_mut().into_iter().flatten().enumerate() {
                 refer(item);
                 let at = format!("{list}[{at}]");
                 // What is not a map is there to be rejected.
-                let Some(item) = item.as_object_mut() else { continue };
+                let Some(item) = item.as_object_mut() else {
+                    continue;
+                };
                 self.own_item(list, item, &at).with_context(|| at.clone())?;
             }
         }
@@ -170,7 +214,10 @@ impl Case {
             }
             None if list != "consumers" => {
                 let tail = at.replace(['[', ']'], "-");
-                item.insert("id".into(), json!(format!("${{id}}-{}", tail.trim_end_matches('-'))));
+                item.insert(
+                    "id".into(),
+                    json!(format!("${{id}}-{}", tail.trim_end_matches('-'))),
+                );
             }
             None => {}
         }
@@ -184,7 +231,10 @@ impl Case {
                 Some(Value::String(host)) => vec![host.as_str()],
                 _ => Vec::new(),
             };
-            if let Some(bad) = hosts.iter().find(|h| !h.contains("${host}") && !h.contains("${id}")) {
+            if let Some(bad) = hosts
+                .iter()
+                .find(|h| !h.contains("${host}") && !h.contains("${id}"))
+            {
                 bail!("{key} {bad:?} would meet other cases: use ${{host}}, or `alone: true`");
             }
         }
@@ -197,16 +247,23 @@ impl Case {
 
     fn service_has_hosts(&self, id: Option<&Value>) -> bool {
         let wanted = |v: &Value| text(v).map(|id| prefixed(&id, '-')).ok();
-        let Some(id) = id.and_then(wanted) else { return false };
+        let Some(id) = id.and_then(wanted) else {
+            return false;
+        };
         let services = self.resources.get("services").and_then(Value::as_array);
         services.into_iter().flatten().any(|service| {
-            service.get("hosts").is_some() && service.get("id").and_then(wanted).as_ref() == Some(&id)
+            service.get("hosts").is_some()
+                && service.get("id").and_then(wanted).as_ref() == Some(&id)
         })
     }
 }
 
 fn prefixed(id: &str, sign: char) -> String {
-    if id.contains("${id}") { id.to_owned() } else { format!("${{id}}{sign}{id}") }
+    if id.contains("${id}") {
+        id.to_owned()
+    } else {
+        format!("${{id}}{sign}{id}")
+    }
 }
 
 /// Prefixes references at any depth (traffic-split keeps them inside plugins).

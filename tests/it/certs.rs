@@ -53,7 +53,13 @@ impl Certs {
         let mut builder = builder(&name, &name, &key)?;
         builder.append_extension(BasicConstraints::new().critical().ca().build()?)?;
         builder.sign(&key, MessageDigest::sha256())?;
-        Ok(Certs { ca: Pair { cert: builder.build(), key }, made: Mutex::default() })
+        Ok(Certs {
+            ca: Pair {
+                cert: builder.build(),
+                key,
+            },
+            made: Mutex::default(),
+        })
     }
 
     /// The authority's own certificate as PEM.
@@ -67,7 +73,10 @@ impl Certs {
         if let Some(pair) = made.get(names) {
             return Ok(Arc::clone(pair));
         }
-        let pair = Arc::new(self.sign(names).with_context(|| format!("certificate for {names}"))?);
+        let pair = Arc::new(
+            self.sign(names)
+                .with_context(|| format!("certificate for {names}"))?,
+        );
         made.insert(names.to_owned(), Arc::clone(&pair));
         Ok(pair)
     }
@@ -89,7 +98,10 @@ impl Certs {
             alternatives.build(&builder.x509v3_context(Some(&self.ca.cert), None))?;
         builder.append_extension(alternatives)?;
         builder.sign(&self.ca.key, MessageDigest::sha256())?;
-        Ok(Pair { cert: builder.build(), key })
+        Ok(Pair {
+            cert: builder.build(),
+            key,
+        })
     }
 }
 

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use openssl::nid::Nid;
 use openssl::ssl::{SslConnector, SslMethod, SslVerifyMode, SslVersion};
-use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
+use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -102,7 +102,10 @@ pub(crate) struct Answer {
 impl Answer {
     /// An exchange that failed before an answer.
     pub(crate) fn failed(error: &anyhow::Error) -> Self {
-        Answer { error: Some(format!("{error:#}")), ..Answer::default() }
+        Answer {
+            error: Some(format!("{error:#}")),
+            ..Answer::default()
+        }
     }
 
     /// All values of a field.
@@ -128,7 +131,11 @@ impl Connection {
     pub(crate) async fn open(target: &Target) -> Result<Self> {
         let (stream, certificate) = connect(target).await?;
         let (reader, writer) = tokio::io::split(stream);
-        Ok(Connection { lines: Lines::new(reader), writer, certificate })
+        Ok(Connection {
+            lines: Lines::new(reader),
+            writer,
+            certificate,
+        })
     }
 
     /// Sends a request and reads its answer, at the same time.
@@ -168,7 +175,11 @@ impl Connection {
     pub(crate) async fn raw(&mut self, bytes: &[u8], answers: usize) -> Vec<Answer> {
         let head_only = bytes.starts_with(b"HEAD ");
         let method = if head_only { "HEAD" } else { "GET" }.to_owned();
-        let first = Message { method, head: bytes.to_vec(), ..Message::default() };
+        let first = Message {
+            method,
+            head: bytes.to_vec(),
+            ..Message::default()
+        };
         let mut out = vec![self.exchange(&first).await];
         let (go, _) = watch::channel(true);
         while out.len() < answers && out.iter().all(|a| a.status.is_some() && a.error.is_none()) {
@@ -200,24 +211,36 @@ impl Connection {
     pub(crate) async fn closes(&mut self) -> Result<(), String> {
         match timeout(CLOSE_DEADLINE, self.lines.fill()).await {
             Ok(Ok(0) | Err(_)) => Ok(()),
-            Ok(Ok(_)) => Err(format!("the connection went on with {:?}", self.lines.text())),
-            Err(_) => Err(format!("the connection is still open after {CLOSE_DEADLINE:?}")),
+            Ok(Ok(_)) => Err(format!(
+                "the connection went on with {:?}",
+                self.lines.text()
+            )),
+            Err(_) => Err(format!(
+                "the connection is still open after {CLOSE_DEADLINE:?}"
+            )),
         }
     }
 
     /// Talks WebSocket after a 101.
     pub(crate) async fn websocket(&mut self, texts: &[String]) -> Result<()> {
-        websocket::talk(&mut self.lines, &mut self.writer, texts).await
+        let talk = websocket::talk(&mut self.lines, &mut self.writer, texts);
+        timeout(DEADLINE, talk)
+            .await
+            .context("the talk took too long")?
     }
 }
 
 fn bail_into(out: &mut Vec<Answer>) {
-    out.push(Answer::failed(&anyhow::anyhow!("no further answer within {DEADLINE:?}")));
+    out.push(Answer::failed(&anyhow::anyhow!(
+        "no further answer within {DEADLINE:?}"
+    )));
 }
 
 /// Connects; gives the stream and the common name of the gateway's certificate.
 pub(crate) async fn connect(target: &Target) -> Result<(Box<dyn Stream>, Option<String>)> {
-    timeout(DEADLINE, handshake(target)).await.context("connecting took too long")?
+    timeout(DEADLINE, handshake(target))
+        .await
+        .context("connecting took too long")?
 }
 
 async fn handshake(target: &Target) -> Result<(Box<dyn Stream>, Option<String>)> {
@@ -231,7 +254,9 @@ async fn handshake(target: &Target) -> Result<(Box<dyn Stream>, Option<String>)>
     }
     .with_context(|| format!("cannot connect to {}", target.address))?;
     stream.set_nodelay(true)?;
-    let Some(tls) = &target.tls else { return Ok((Box::new(stream), None)) };
+    let Some(tls) = &target.tls else {
+        return Ok((Box::new(stream), None));
+    };
 
     let mut builder = SslConnector::builder(SslMethod::tls_client())?;
     builder.set_verify(SslVerifyMode::NONE);
@@ -253,7 +278,10 @@ async fn handshake(target: &Target) -> Result<(Box<dyn Stream>, Option<String>)>
     let config = config.use_server_name_indication(tls.sni.is_some());
     let ssl = config.into_ssl(tls.sni.as_deref().unwrap_or("none.test"))?;
     let mut stream = SslStream::new(ssl, stream)?;
-    Pin::new(&mut stream).connect().await.context("TLS handshake failed")?;
+    Pin::new(&mut stream)
+        .connect()
+        .await
+        .context("TLS handshake failed")?;
     let certificate = stream.ssl().peer_certificate().and_then(|cert| {
         let entry = cert.subject_name().entries_by_nid(Nid::COMMONNAME).next()?;
         entry.data().to_string().ok()
@@ -279,11 +307,18 @@ async fn fill_answer(
     answer: &mut Answer,
 ) -> Result<()> {
     let status = loop {
-        let Some((line, headers)) = lines.head().await? else { bail!("closed without an answer") };
+        let Some((line, headers)) = lines.head().await? else {
+            bail!("closed without an answer")
+        };
         let mut words = line.splitn(3, ' ');
-        words.next().unwrap_or_default().clone_into(&mut answer.version);
+        words
+            .next()
+            .unwrap_or_default()
+            .clone_into(&mut answer.version);
         let status = words.next().unwrap_or_default();
-        let status: u16 = status.parse().with_context(|| format!("bad status line {line:?}"))?;
+        let status: u16 = status
+            .parse()
+            .with_context(|| format!("bad status line {line:?}"))?;
         if status == 101 || !(100..200).contains(&status) {
             answer.headers = headers;
             break status;
@@ -296,8 +331,15 @@ async fn fill_answer(
     if method == "HEAD" || status < 200 || matches!(status, 204 | 304) {
         return Ok(());
     }
-    let chunked = answer.all("transfer-encoding").iter().any(|v| v.eq_ignore_ascii_case("chunked"));
-    let length = answer.all("content-length").first().map(|v| v.parse::<usize>()).transpose()?;
+    let chunked = answer
+        .all("transfer-encoding")
+        .iter()
+        .any(|v| v.eq_ignore_ascii_case("chunked"));
+    let length = answer
+        .all("content-length")
+        .first()
+        .map(|v| v.parse::<usize>())
+        .transpose()?;
     if chunked {
         let complete;
         (answer.body, answer.trailers, complete) = lines.chunked().await?;
@@ -315,12 +357,4 @@ async fn fill_answer(
         answer.body.extend(lines.take(usize::MAX));
     }
     Ok(())
-}
-
-/// Reads a stream to its end, at most 64 KiB, for protocols other than HTTP.
-pub(crate) async fn drain(stream: &mut Box<dyn Stream>) -> Vec<u8> {
-    let mut out = Vec::new();
-    // An error ends it like the end does.
-    let _ = timeout(CLOSE_DEADLINE, stream.take(64 * 1024).read_to_end(&mut out)).await;
-    out
 }

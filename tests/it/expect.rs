@@ -105,9 +105,17 @@ impl Expect {
             distribution: f.counts("distribution")?,
             no_upstream: f.bool("no_upstream")?.unwrap_or(false),
             tries: f.number("tries")?,
-            received: f.list("received")?.iter().enumerate().map(received).collect::<Result<_>>()?,
+            received: f
+                .list("received")?
+                .iter()
+                .enumerate()
+                .map(received)
+                .collect::<Result<_>>()?,
             not_received: f.strings("not_received")?,
-            interim: f.value("interim").map(|_| f.strings("interim")).transpose()?,
+            interim: f
+                .value("interim")
+                .map(|_| f.strings("interim"))
+                .transpose()?,
             closed: f.bool("closed")?,
             no_response: f.bool("no_response")?.unwrap_or(false),
             responses: nested("responses")?,
@@ -141,7 +149,12 @@ impl Expect {
             let why = got.error.as_deref().unwrap_or("");
             wrong.push(format!("answer cut short: {} {why}", got.cut));
         }
-        differs(&mut wrong, "status", self.status.as_ref(), &u64::from(status));
+        differs(
+            &mut wrong,
+            "status",
+            self.status.as_ref(),
+            &u64::from(status),
+        );
         self.judge_body(got, &mut wrong);
         rules(&mut wrong, "header", &self.headers, &got.headers);
         rules(&mut wrong, "trailer", &self.trailers, &got.trailers);
@@ -175,10 +188,18 @@ impl Expect {
         {
             wrong.push(format!("body: wanted {want:?}, got {:?}", shown(&body)));
         }
-        differs(wrong, "body size", self.body_size.as_ref(), &(got.body.len() as u64));
+        differs(
+            wrong,
+            "body size",
+            self.body_size.as_ref(),
+            &(got.body.len() as u64),
+        );
         for re in &self.body_like {
             if !re.is_match(&body).unwrap_or(false) {
-                wrong.push(format!("body: nothing matches {re}, got {:?}", shown(&body)));
+                wrong.push(format!(
+                    "body: nothing matches {re}, got {:?}",
+                    shown(&body)
+                ));
             }
         }
         for re in &self.body_unlike {
@@ -204,7 +225,11 @@ impl Upstream {
                 fields.push((key, want));
             }
         }
-        let out = Upstream { fields, headers: f.rules("headers")?, trailers: f.rules("trailers")? };
+        let out = Upstream {
+            fields,
+            headers: f.rules("headers")?,
+            trailers: f.rules("trailers")?,
+        };
         f.finish()?;
         Ok(out)
     }
@@ -212,20 +237,41 @@ impl Upstream {
     fn judge(&self, got: &Answer, wrong: &mut Vec<String>) {
         let Ok(echo) = serde_json::from_slice::<Value>(&got.body) else {
             let body = String::from_utf8_lossy(&got.body);
-            wrong.push(format!("no echo of the upstream in the body: {:?}", shown(&body)));
+            wrong.push(format!(
+                "no echo of the upstream in the body: {:?}",
+                shown(&body)
+            ));
             return;
         };
         for (key, want) in &self.fields {
             let got = echo.get(key).and_then(|v| text(v).ok()).unwrap_or_default();
-            differs(wrong, &format!("upstream {key}"), Some(want.as_str()), got.as_str());
+            differs(
+                wrong,
+                &format!("upstream {key}"),
+                Some(want.as_str()),
+                got.as_str(),
+            );
         }
         let mut headers = Vec::new();
-        for (name, values) in echo.get("headers").and_then(Value::as_object).into_iter().flatten() {
-            let values = values.as_array().into_iter().flatten().filter_map(Value::as_str);
+        for (name, values) in echo
+            .get("headers")
+            .and_then(Value::as_object)
+            .into_iter()
+            .flatten()
+        {
+            let values = values
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter_map(Value::as_str);
             headers.extend(values.map(|v| (name.clone(), v.to_owned())));
         }
         rules(wrong, "upstream header", &self.headers, &headers);
-        let trailers = echo.get("trailers").and_then(Value::as_object).into_iter().flatten();
+        let trailers = echo
+            .get("trailers")
+            .and_then(Value::as_object)
+            .into_iter()
+            .flatten();
         let trailers: Vec<_> = trailers
             .map(|(name, value)| (name.clone(), value.as_str().unwrap_or_default().to_owned()))
             .collect();
@@ -236,7 +282,9 @@ impl Upstream {
 impl Received {
     fn parse(value: &Value, path: &str) -> Result<Self> {
         let f = Fields::new(value, path)?;
-        let uri = f.value("uri").with_context(|| format!("{path}: uri is missing"))?;
+        let uri = f
+            .value("uri")
+            .with_context(|| format!("{path}: uri is missing"))?;
         let out = Received {
             uri: Rule::new(uri)?,
             method: f.str("method")?,
@@ -254,7 +302,10 @@ impl Received {
     /// Whether the address fits; only then the rest is worth reporting.
     pub(crate) fn concerns(&self, seen: &Seen) -> bool {
         self.uri.broken_by(&[&seen.request.target]).is_none()
-            && self.method.as_ref().is_none_or(|m| *m == seen.request.method)
+            && self
+                .method
+                .as_ref()
+                .is_none_or(|m| *m == seen.request.method)
             && self.server.as_ref().is_none_or(|s| s == seen.server)
     }
 
@@ -262,11 +313,19 @@ impl Received {
     pub(crate) fn judge(&self, seen: &Seen) -> Vec<String> {
         let mut wrong = Vec::new();
         let body = String::from_utf8_lossy(&seen.request.body);
-        rules(&mut wrong, "received header", &self.headers, &seen.request.headers);
+        rules(
+            &mut wrong,
+            "received header",
+            &self.headers,
+            &seen.request.headers,
+        );
         differs(&mut wrong, "received body", self.body.as_deref(), &body);
         for re in &self.body_like {
             if !re.is_match(&body).unwrap_or(false) {
-                wrong.push(format!("received body: nothing matches {re}, got {:?}", shown(&body)));
+                wrong.push(format!(
+                    "received body: nothing matches {re}, got {:?}",
+                    shown(&body)
+                ));
             }
         }
         if let Some(want) = &self.json {
@@ -292,8 +351,11 @@ pub(crate) fn rules(
     got: &[(String, String)],
 ) {
     for (name, rule) in rules {
-        let values: Vec<&str> =
-            got.iter().filter(|(n, _)| n == name).map(|(_, v)| v.as_str()).collect();
+        let values: Vec<&str> = got
+            .iter()
+            .filter(|(n, _)| n == name)
+            .map(|(_, v)| v.as_str())
+            .collect();
         if let Some(why) = rule.broken_by(&values) {
             wrong.push(format!("{what} {name}: {why}"));
         }

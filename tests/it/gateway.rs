@@ -8,10 +8,9 @@
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -21,6 +20,7 @@ use nix::unistd::Pid;
 use serde_json::{Value, json};
 
 use crate::client::{Answer, Connection, Message, Target};
+use crate::ports::Ports;
 use crate::value::merge;
 
 /// A debug build with hundreds of routes is ready well within this.
@@ -33,9 +33,6 @@ const STOP_DEADLINE: Duration = Duration::from_secs(15);
 pub(crate) const POLL: Duration = Duration::from_millis(10);
 /// Lines of the gateway's log that are kept.
 const LOG_LINES: usize = 2_000;
-/// Below the ephemeral range, so that no outgoing connection takes a port between choice and use.
-const PORTS: std::ops::Range<u16> = 17_000..32_000;
-
 /// Fields of the access log, one JSON object per line.
 const ACCESS_LOG: &str = concat!(
     r#"{"mark":"$http_x_case","status":"$status","request":"$request","uri":"$uri","args":"$args","#,
@@ -44,33 +41,6 @@ const ACCESS_LOG: &str = concat!(
     r#""upstream_host":"$upstream_host","body_bytes_sent":"$body_bytes_sent","#,
     r#""request_length":"$request_length","user_agent":"$http_user_agent","request_id":"$request_id"}"#
 );
-
-/// Hands out ports that were free a moment ago.
-pub(crate) struct Ports(AtomicU16);
-
-impl Ports {
-    /// Starts at a place that differs from process to process.
-    pub(crate) fn new() -> Self {
-        let spread = u32::from(PORTS.end - PORTS.start);
-        let offset = std::process::id().wrapping_mul(97) % spread;
-        Ports(AtomicU16::new(PORTS.start + u16::try_from(offset).unwrap_or(0)))
-    }
-
-    /// The next free one.
-    pub(crate) fn take(&self) -> Result<u16> {
-        for _ in PORTS {
-            let port = self.0.fetch_add(1, Ordering::Relaxed);
-            if !PORTS.contains(&port) {
-                self.0.store(PORTS.start, Ordering::Relaxed);
-                continue;
-            }
-            if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
-                return Ok(port);
-            }
-        }
-        bail!("no free port")
-    }
-}
 
 /// What a start needs.
 pub(crate) struct Setup<'a> {
@@ -125,7 +95,9 @@ impl Gateway {
         let mut config = base_config(&setup.dir, listeners);
         merge(&mut config, &setup.config);
         let deployment = config.get("deployment");
-        let role = deployment.and_then(|d| d.get("role")).and_then(Value::as_str);
+        let role = deployment
+            .and_then(|d| d.get("role"))
+            .and_then(Value::as_str);
         let file_driven = role == Some("data_plane");
         if !file_driven {
             let admin = json!({ "deployment": { "admin": {
@@ -134,12 +106,21 @@ impl Gateway {
             merge(&mut with_admin, &config);
             config = with_admin;
         }
-        std::fs::write(setup.dir.join("config.yaml"), serde_yaml::to_string(&config)?)?;
+        std::fs::write(
+            setup.dir.join("config.yaml"),
+            serde_yaml::to_string(&config)?,
+        )?;
         if file_driven {
             write_document(&setup.dir, &setup.resources)?;
         }
         let (child, log) = spawn(&setup.dir, &[])?;
-        let mut gateway = Gateway { child, dir: setup.dir, listeners, file_driven, log };
+        let mut gateway = Gateway {
+            child,
+            dir: setup.dir,
+            listeners,
+            file_driven,
+            log,
+        };
         gateway.wait_ready().await?;
         Ok(gateway)
     }
@@ -161,7 +142,10 @@ impl Gateway {
         let start = Instant::now();
         loop {
             if let Some(status) = self.child.try_wait()? {
-                bail!("the gateway ended with {status} at start\n{}", self.last_lines(30));
+                bail!(
+                    "the gateway ended with {status} at start\n{}",
+                    self.last_lines(30)
+                );
             }
             if self.get("status", "/status/ready").await.status == Some(200) {
                 return Ok(());
@@ -192,10 +176,18 @@ impl Gateway {
     /// A plain GET on one of the listeners.
     pub(crate) async fn get(&self, listener: &str, path: &str) -> Answer {
         let run = async {
-            let target = Target { address: self.address(listener)?, bind: None, tls: None };
-            let head = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
-            let message =
-                Message { method: "GET".into(), head: head.into_bytes(), ..Message::default() };
+            let target = Target {
+                address: self.address(listener)?,
+                bind: None,
+                tls: None,
+            };
+            let head =
+                format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+            let message = Message {
+                method: "GET".into(),
+                head: head.into_bytes(),
+                ..Message::default()
+            };
             Ok(Connection::open(&target).await?.exchange(&message).await)
         };
         run.await.unwrap_or_else(|error| Answer::failed(&error))
@@ -204,14 +196,21 @@ impl Gateway {
     /// The page that tells which configuration is live.
     pub(crate) async fn configuration(&self) -> Result<Value> {
         let answer = self.get("status", "/status/config").await;
-        ensure!(answer.status == Some(200), "/status/config: {:?} {:?}", answer.status, answer.error);
+        ensure!(
+            answer.status == Some(200),
+            "/status/config: {:?} {:?}",
+            answer.status,
+            answer.error
+        );
         serde_json::from_slice(&answer.body).context("/status/config is not JSON")
     }
 
     /// The number that grows with each change of the live configuration.
     pub(crate) async fn revision(&self) -> Result<u64> {
         let page = self.configuration().await?;
-        page.get("revision").and_then(Value::as_u64).context("no revision in /status/config")
+        page.get("revision")
+            .and_then(Value::as_u64)
+            .context("no revision in /status/config")
     }
 
     /// Replaces apisix.yaml at once and waits until it is live. `document` must differ from the last.
@@ -226,7 +225,10 @@ impl Gateway {
     pub(crate) async fn wait_revision_above(&self, before: u64) -> Result<()> {
         let start = Instant::now();
         while self.revision().await? <= before {
-            ensure!(start.elapsed() < EDIT_DEADLINE, "edit not live within {EDIT_DEADLINE:?}");
+            ensure!(
+                start.elapsed() < EDIT_DEADLINE,
+                "edit not live within {EDIT_DEADLINE:?}"
+            );
             tokio::time::sleep(POLL).await;
         }
         Ok(())
@@ -250,7 +252,10 @@ impl Gateway {
             if let Some(status) = self.child.try_wait()? {
                 return Ok(status);
             }
-            ensure!(start.elapsed() < deadline, "still running after {deadline:?}");
+            ensure!(
+                start.elapsed() < deadline,
+                "still running after {deadline:?}"
+            );
             tokio::time::sleep(POLL).await;
         }
     }
@@ -264,14 +269,21 @@ impl Gateway {
     /// Log lines that contain a text.
     pub(crate) fn lines_with(&self, wanted: &str) -> Vec<String> {
         let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
-        log.iter().filter(|line| line.contains(wanted)).cloned().collect()
+        log.iter()
+            .filter(|line| line.contains(wanted))
+            .cloned()
+            .collect()
     }
 
     /// The last log lines.
     pub(crate) fn last_lines(&self, n: usize) -> String {
         let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         let skip = log.len().saturating_sub(n);
-        log.iter().skip(skip).map(|l| format!("    {l}")).collect::<Vec<_>>().join("\n")
+        log.iter()
+            .skip(skip)
+            .map(|l| format!("    {l}"))
+            .collect::<Vec<_>>()
+            .join("\n")
     }
 
     /// The access log as text; empty when there is none yet.
@@ -290,8 +302,10 @@ impl Drop for Gateway {
 
 /// The binary under test; another build can be named, for instance the one that is shipped.
 pub(crate) fn binary() -> PathBuf {
-    std::env::var_os("LOCKGATE_BIN")
-        .map_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_lockgate")), PathBuf::from)
+    std::env::var_os("LOCKGATE_BIN").map_or_else(
+        || PathBuf::from(env!("CARGO_BIN_EXE_lockgate")),
+        PathBuf::from,
+    )
 }
 
 /// Writes apisix.yaml next to its place, then renames: a reader sees the old or the new file.

@@ -58,7 +58,10 @@ impl Live {
         document.cases.insert(id.to_owned(), resources);
         setup.resources = document.render();
         let gateway = Gateway::start(setup).await?;
-        Ok(Arc::new(Live { gateway, document: Mutex::new(document) }))
+        Ok(Arc::new(Live {
+            gateway,
+            document: Mutex::new(document),
+        }))
     }
 
     /// Adds or replaces lists of some cases in one edit, and waits until it is live.
@@ -78,10 +81,22 @@ impl Live {
             return Ok(Vec::new());
         }
         let page = self.gateway.configuration().await?;
-        let list = page.get("rejected").and_then(Value::as_array).cloned().unwrap_or_default();
+        let list = page
+            .get("rejected")
+            .and_then(Value::as_array)
+            .cloned()
+            .unwrap_or_default();
         let texts = list.iter().map(flat);
-        Ok(texts.filter(|text| id.is_none_or(|id| text.contains(id))).collect())
+        Ok(texts
+            .filter(|text| id.is_none_or(|id| names(text, id)))
+            .collect())
     }
+}
+
+/// Whether a text names the case, and not one whose number only starts the same (`a-1`, `a-12`).
+fn names(text: &str, id: &str) -> bool {
+    text.match_indices(id)
+        .any(|(at, _)| !text[at + id.len()..].starts_with(|c: char| c.is_ascii_digit()))
 }
 
 /// All scalars of a value as one line.

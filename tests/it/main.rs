@@ -5,7 +5,10 @@
 //!
 //! `cargo test --test it -- [TEXT ...] [-j N] [--list] [--no-scenarios]`
 
-#![allow(clippy::print_stdout, reason = "a test harness reports on standard output")]
+#![allow(
+    clippy::print_stdout,
+    reason = "a test harness reports on standard output"
+)]
 
 mod case;
 mod certs;
@@ -15,6 +18,7 @@ mod expect;
 mod gateway;
 mod live;
 mod place;
+mod ports;
 mod report;
 mod run;
 mod scenarios;
@@ -34,9 +38,10 @@ use tokio::task::JoinSet;
 
 use crate::case::Case;
 use crate::certs::Certs;
-use crate::gateway::{Ports, Setup};
+use crate::gateway::Setup;
 use crate::live::Live;
 use crate::place::Places;
+use crate::ports::Ports;
 use crate::report::{Arguments, Report};
 use crate::run::{Outcome, Run};
 use crate::upstream::{LABELS, Upstreams};
@@ -77,7 +82,9 @@ fn start() -> Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?;
     let mut report = Report::new();
     let engines = std::env::var("LOCKGATE_ENGINE").unwrap_or_default();
     for engine in engines.split(',') {
@@ -93,9 +100,17 @@ fn names(cases: &[Case]) -> Vec<String> {
             let name = step.get("name").and_then(Value::as_str).unwrap_or_default();
             out.push(format!("{}: {name}", case.file));
         }
-        out.extend(case.checks.iter().map(|check| format!("{}: {}", case.file, check.name)));
+        out.extend(
+            case.checks
+                .iter()
+                .map(|check| format!("{}: {}", case.file, check.name)),
+        );
     }
-    out.extend(scenarios::ALL.iter().map(|(name, _)| format!("scenarios: {name}")));
+    out.extend(
+        scenarios::ALL
+            .iter()
+            .map(|(name, _)| format!("scenarios: {name}")),
+    );
     out
 }
 
@@ -118,14 +133,27 @@ async fn all(
     let root = std::env::temp_dir().join(format!("lockgate-it-{}-{engine}", std::process::id()));
     std::fs::create_dir_all(&root)?;
     let engine_value = engine_setting(engine);
-    let world =
-        Arc::new(World { upstreams, certs, ports: Ports::new(), root, engine: engine_value });
+    let world = Arc::new(World {
+        upstreams,
+        certs,
+        ports: Ports::new(),
+        root,
+        engine: engine_value,
+    });
     report.engine(engine);
 
     let wanted = |case: &&Case| case_wanted(arguments, case);
-    let (alone, shared): (Vec<&Case>, Vec<&Case>) =
-        cases.iter().filter(wanted).filter(|c| c.checks.is_empty()).partition(|c| c.alone);
-    report.filtered(names(cases).iter().filter(|name| !arguments.wants(name)).count());
+    let (alone, shared): (Vec<&Case>, Vec<&Case>) = cases
+        .iter()
+        .filter(wanted)
+        .filter(|c| c.checks.is_empty())
+        .partition(|c| c.alone);
+    report.filtered(
+        names(cases)
+            .iter()
+            .filter(|name| !arguments.wants(name))
+            .count(),
+    );
     run_shared(&world, &shared, arguments, report).await?;
     run_alone(&world, &alone, arguments, report).await?;
     for case in cases.iter().filter(wanted).filter(|c| !c.checks.is_empty()) {
@@ -133,7 +161,9 @@ async fn all(
             let dir = world.root.join(format!("{}-check-{at}", case.id));
             let mut places = Places::new(Arc::clone(&world.certs));
             places.set("id", &case.id);
-            let wrong = check.run(&dir, &places).unwrap_or_else(|e| vec![format!("{e:#}")]);
+            let wrong = check
+                .run(&dir, &places)
+                .unwrap_or_else(|e| vec![format!("{e:#}")]);
             report.add(arguments, &format!("{}: {}", case.file, check.name), &wrong);
         }
     }
@@ -173,13 +203,17 @@ async fn run_shared(
         return Ok(());
     }
     let setup = world.setup("shared", &json!({}));
-    let live = Live::start(setup, "none", Map::new()).await.context("the shared gateway")?;
+    let live = Live::start(setup, "none", Map::new())
+        .await
+        .context("the shared gateway")?;
     let limit = Arc::new(Semaphore::new(arguments.parallel));
     for group in cases.chunks(GROUP) {
         let mut changes = Vec::new();
         for case in group {
             let places = world.places(case, &live)?;
-            let lists = case.place(&case.resources, &places).with_context(|| case.file.clone())?;
+            let lists = case
+                .place(&case.resources, &places)
+                .with_context(|| case.file.clone())?;
             changes.push((case.id.clone(), lists));
         }
         if let Err(error) = live.change(changes).await {
@@ -243,7 +277,12 @@ async fn start_alone(world: &World, case: &Case) -> Result<Arc<Live>> {
 
 async fn run_case(world: &World, case: &Case, live: Arc<Live>) -> Result<Vec<Outcome>> {
     let places = world.places(case, &live)?;
-    let run = Run { case, live, upstreams: Arc::clone(&world.upstreams), places };
+    let run = Run {
+        case,
+        live,
+        upstreams: Arc::clone(&world.upstreams),
+        places,
+    };
     Ok(run.steps().await)
 }
 
@@ -252,7 +291,12 @@ impl World {
     pub(crate) fn setup(&self, name: &str, config: &Value) -> Setup<'_> {
         let mut merged = self.engine.clone();
         value::merge(&mut merged, config);
-        Setup { ports: &self.ports, dir: self.root.join(name), config: merged, resources: json!({}) }
+        Setup {
+            ports: &self.ports,
+            dir: self.root.join(name),
+            config: merged,
+            resources: json!({}),
+        }
     }
 
     /// Placeholders that do not depend on a gateway.

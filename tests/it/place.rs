@@ -20,6 +20,9 @@ use crate::certs::Certs;
 /// `${base64:${base64:...}}` deeper than this is a mistake in the file.
 const DEPTH: usize = 8;
 
+/// `${repeat:...}` makes heads without end, not whole bodies; those have `body_size`.
+const REPEAT_LIMIT: usize = 8 * 1024 * 1024;
+
 /// Values of one case.
 #[derive(Clone)]
 pub(crate) struct Places {
@@ -30,7 +33,10 @@ pub(crate) struct Places {
 impl Places {
     /// Nothing but the computed placeholders.
     pub(crate) fn new(certs: Arc<Certs>) -> Self {
-        Places { names: HashMap::new(), certs }
+        Places {
+            names: HashMap::new(),
+            certs,
+        }
     }
 
     /// Defines `${name}`.
@@ -79,7 +85,10 @@ impl Places {
                 continue;
             };
             let name = self.expand_at(&inside[..end], depth + 1)?;
-            match self.lookup(&name).with_context(|| format!("placeholder ${{{name}}}"))? {
+            match self
+                .lookup(&name)
+                .with_context(|| format!("placeholder ${{{name}}}"))?
+            {
                 Some(value) => out.push_str(&value),
                 None => out.push_str(&format!("${{{name}}}")),
             }
@@ -104,6 +113,7 @@ impl Places {
             "cert" => self.certs.pair(argument)?.cert_pem()?,
             "key" => self.certs.pair(argument)?.key_pem()?,
             "ca" => self.certs.ca_pem()?,
+            "repeat" => repeat(argument)?,
             "httpdate" => httpdate::fmt_http_date(SystemTime::now()),
             "save" => bail!("nothing was saved under this name"),
             _ => match name.strip_prefix("now") {
@@ -130,9 +140,22 @@ fn closing(text: &str) -> Option<usize> {
     None
 }
 
+fn repeat(argument: &str) -> Result<String> {
+    let (n, text) = argument.split_once(':').context("wants N:TEXT")?;
+    let n: usize = n.parse().context("wants N:TEXT")?;
+    if n.saturating_mul(text.len()) > REPEAT_LIMIT {
+        bail!("longer than {REPEAT_LIMIT} bytes");
+    }
+    Ok(text.repeat(n))
+}
+
 fn later(offset: &str) -> Result<String> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
-    let offset: i64 = if offset.is_empty() { 0 } else { offset.parse()? };
+    let offset: i64 = if offset.is_empty() {
+        0
+    } else {
+        offset.parse()?
+    };
     Ok(now.saturating_add_signed(offset).to_string())
 }
 

@@ -24,8 +24,12 @@ pub(crate) struct Arguments {
 impl Arguments {
     /// Reads them; `--test-threads`, `--nocapture` and the like of `cargo test` are understood or ignored.
     pub(crate) fn parse(mut words: impl Iterator<Item = String>) -> Result<Self> {
-        let mut out =
-            Arguments { texts: Vec::new(), parallel: PARALLEL, list: false, scenarios: true };
+        let mut out = Arguments {
+            texts: Vec::new(),
+            parallel: PARALLEL,
+            list: false,
+            scenarios: true,
+        };
         while let Some(word) = words.next() {
             match word.as_str() {
                 "-j" | "--test-threads" => {
@@ -63,12 +67,22 @@ impl Report {
     /// Nothing ran yet.
     pub(crate) fn new() -> Self {
         let start = Instant::now();
-        Report { start, engine: String::new(), passed: 0, failed: Vec::new(), filtered: 0 }
+        Report {
+            start,
+            engine: String::new(),
+            passed: 0,
+            failed: Vec::new(),
+            filtered: 0,
+        }
     }
 
     /// Names the engine of the tests that follow.
     pub(crate) fn engine(&mut self, name: &str) {
-        self.engine = if name.is_empty() { String::new() } else { format!(" [{name}]") };
+        self.engine = if name.is_empty() {
+            String::new()
+        } else {
+            format!(" [{name}]")
+        };
     }
 
     /// Adds tests that were not chosen.
@@ -87,7 +101,11 @@ impl Report {
             Err(error) => self.count(&format!("{file}: set-up"), &[format!("{error:#}")]),
             Ok(outcomes) => {
                 for outcome in outcomes {
-                    self.add(arguments, &format!("{file}: {}", outcome.name), &outcome.wrong);
+                    self.add(
+                        arguments,
+                        &format!("{file}: {}", outcome.name),
+                        &outcome.wrong,
+                    );
                 }
             }
         }
@@ -126,12 +144,20 @@ impl Report {
         println!(
             "test result: {}. {} passed; {} failed; 0 ignored; 0 measured; {} filtered out; \
              finished in {:.2}s",
-            if self.failed.is_empty() { "ok" } else { "FAILED" },
+            if self.failed.is_empty() {
+                "ok"
+            } else {
+                "FAILED"
+            },
             self.passed,
             self.failed.len(),
             self.filtered,
             self.start.elapsed().as_secs_f64()
         );
-        if self.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(101) }
+        if self.failed.is_empty() {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::from(101)
+        }
     }
 }

@@ -81,12 +81,17 @@ impl Run<'_> {
             && let Some(Value::Object(lists)) = raw.get("edit")
         {
             let lists = self.case.place(lists, &self.places)?;
-            self.live.change(vec![(self.case.id.clone(), lists)]).await?;
+            self.live
+                .change(vec![(self.case.id.clone(), lists)])
+                .await?;
         }
         let mut wrong = Vec::new();
         if !step.reject.is_empty() {
             let rejected = self.rejected().await?.join("\n");
-            let missing = step.reject.iter().filter(|text| !rejected.contains(text.as_str()));
+            let missing = step
+                .reject
+                .iter()
+                .filter(|text| !rejected.contains(text.as_str()));
             wrong.extend(missing.map(|text| format!("not rejected with {text:?}: {rejected:?}")));
         }
         if !step.sends {
@@ -95,7 +100,11 @@ impl Run<'_> {
         let until = Instant::now() + step.within.unwrap_or_default();
         let mut attempt = 0_u32;
         loop {
-            let mark = if attempt == 0 { mark.clone() } else { format!("{mark}.{attempt}") };
+            let mark = if attempt == 0 {
+                mark.clone()
+            } else {
+                format!("{mark}.{attempt}")
+            };
             let found = self.attempt(&step, &mark).await?;
             attempt += 1;
             if found.is_empty() || Instant::now() >= until {
@@ -126,7 +135,10 @@ impl Run<'_> {
             }
         } else {
             for (at, want) in expect.responses.iter().enumerate() {
-                let missing = Answer { error: Some("none came".into()), ..Answer::default() };
+                let missing = Answer {
+                    error: Some("none came".into()),
+                    ..Answer::default()
+                };
                 let answer = answers.get(at).unwrap_or(&missing);
                 let found = want.judge(answer);
                 if !found.is_empty() {
@@ -190,7 +202,9 @@ impl Run<'_> {
                     }
                 }
             }
-            let Some(connection) = &mut connection else { bail!("no connection") };
+            let Some(connection) = &mut connection else {
+                bail!("no connection")
+            };
             if let Some(raw) = &step.raw {
                 let count = step.expect.responses.len().max(1);
                 answers.extend(connection.raw(raw.as_bytes(), count).await);
@@ -220,11 +234,17 @@ impl Run<'_> {
             Ok(Tls {
                 sni: choice.map_or_else(|| step.host.clone(), |t| t.sni.clone()),
                 alpn,
-                cert: cert.map(|names| self.places.certs().pair(names)).transpose()?,
+                cert: cert
+                    .map(|names| self.places.certs().pair(names))
+                    .transpose()?,
                 version: choice.and_then(|t| t.version),
             })
         });
-        Ok(Target { address, bind: step.bind, tls: tls.transpose()? })
+        Ok(Target {
+            address,
+            bind: step.bind,
+            tls: tls.transpose()?,
+        })
     }
 
     /// What shows a little after the answer.
@@ -243,14 +263,22 @@ impl Run<'_> {
         let mut wrong = Vec::new();
         for want in &expect.received {
             let found = self.upstreams.recorder.find(|seen| want.concerns(seen));
-            let good = found.iter().filter(|seen| want.judge(seen).is_empty()).count() as u64;
+            let good = found
+                .iter()
+                .filter(|seen| want.judge(seen).is_empty())
+                .count() as u64;
             if want.count.map_or(good == 0, |n| n != good) {
                 wrong.push(format!("received {good} times: {want:?}"));
                 wrong.extend(found.last().map(|seen| want.judge(seen).join("; ")));
             }
         }
         for uri in &expect.not_received {
-            if !self.upstreams.recorder.find(|seen| seen.request.target == *uri).is_empty() {
+            if !self
+                .upstreams
+                .recorder
+                .find(|seen| seen.request.target == *uri)
+                .is_empty()
+            {
                 wrong.push(format!("an upstream received {uri}"));
             }
         }
@@ -264,7 +292,7 @@ impl Run<'_> {
                 Some(Value::Object(line)) => {
                     let got: Vec<_> = line
                         .iter()
-                        .filter(|(_, v)| v.as_str() != Some(""))
+                        .filter(|(_, v)| !matches!(v.as_str(), Some("" | "-")))
                         .map(|(k, v)| (k.clone(), v.as_str().unwrap_or_default().to_owned()))
                         .collect();
                     rules(&mut wrong, "log field", &expect.log, &got);
@@ -308,7 +336,9 @@ async fn after(step: &Step, connection: &mut Connection) -> Option<String> {
 }
 
 fn spread(expect: &Expect, answers: &[Answer], wrong: &mut Vec<String>) {
-    let mut compare = |what: &str, want: &Option<Vec<(String, u64)>>, got: BTreeMap<String, u64>| {
+    let mut compare = |what: &str,
+                       want: &Option<Vec<(String, u64)>>,
+                       got: BTreeMap<String, u64>| {
         let Some(want) = want else { return };
         let want: BTreeMap<String, u64> = want.iter().filter(|(_, n)| *n > 0).cloned().collect();
         if want != got {
@@ -318,8 +348,12 @@ fn spread(expect: &Expect, answers: &[Answer], wrong: &mut Vec<String>) {
     let mut servers = BTreeMap::new();
     let mut statuses = BTreeMap::new();
     for answer in answers {
-        *servers.entry(answer.server().unwrap_or("gateway").to_owned()).or_default() += 1;
-        let status = answer.status.map_or_else(|| "none".to_owned(), |s| s.to_string());
+        *servers
+            .entry(answer.server().unwrap_or("gateway").to_owned())
+            .or_default() += 1;
+        let status = answer
+            .status
+            .map_or_else(|| "none".to_owned(), |s| s.to_string());
         *statuses.entry(status).or_default() += 1;
     }
     compare("distribution", &expect.distribution, servers);
@@ -335,12 +369,25 @@ fn saved(save: &Save, answer: &Answer) -> Option<String> {
         }
         (None, None) => String::from_utf8_lossy(&answer.body).into_owned(),
     };
-    let Some(re) = &save.like else { return Some(source) };
+    let Some(re) = &save.like else {
+        return Some(source);
+    };
     let captures = re.captures(&source).ok()??;
-    Some(captures.get(1).or_else(|| captures.get(0))?.as_str().to_owned())
+    Some(
+        captures
+            .get(1)
+            .or_else(|| captures.get(0))?
+            .as_str()
+            .to_owned(),
+    )
 }
 
 fn described(answer: &Answer) -> String {
     let body = String::from_utf8_lossy(&answer.body);
-    format!("got: {:?} {:?} {:?}", answer.status, answer.headers, shown(&body))
+    format!(
+        "got: {:?} {:?} {:?}",
+        answer.status,
+        answer.headers,
+        shown(&body)
+    )
 }

@@ -1,15 +1,116 @@
 //! Tests in Rust for what a case file cannot say: signals, upgrades, load, files replaced in odd ways.
 
+mod files;
+mod idle;
+mod load;
+mod shutdown;
+mod upgrade;
+
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use anyhow::Result;
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
 
 use crate::World;
+use crate::client::{Answer, Connection, Message, Target};
+use crate::gateway::{Gateway, Setup};
 
+/// The outcome of a scenario, later.
+type Running = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
 /// A scenario: makes its own gateway, fails with an explanation.
-pub(crate) type Scenario = fn(Arc<World>) -> Pin<Box<dyn Future<Output = Result<()>> + Send>>;
+pub(crate) type Scenario = fn(Arc<World>) -> Running;
 
 /// All scenarios by name.
-pub(crate) const ALL: &[(&str, Scenario)] = &[];
+pub(crate) const ALL: &[(&str, Scenario)] = &[
+    ("SIGTERM lets requests finish and ends with 0", |w| {
+        Box::pin(shutdown::drain(w))
+    }),
+    ("a head that never ends is given up", |w| {
+        Box::pin(idle::slow_head(w))
+    }),
+    ("two thousand idle connections cost little", |w| {
+        Box::pin(idle::many(w))
+    }),
+    ("twenty edits a second fail no request", |w| {
+        Box::pin(load::hot_edits(w))
+    }),
+    ("five upgrades under load fail no request", |w| {
+        Box::pin(upgrade::five(w))
+    }),
+    ("SIGQUIT without a successor keeps serving", |w| {
+        Box::pin(upgrade::alone(w))
+    }),
+    ("a half-written file is ignored", |w| {
+        Box::pin(files::half_written(w))
+    }),
+    ("a replaced symlink is followed", |w| {
+        Box::pin(files::symlink(w))
+    }),
+];
+
+/// One route for everything, to the first upstream.
+fn one_route(world: &World) -> Result<Value> {
+    let echo = world.upstreams.address("echo")?.to_string();
+    Ok(json!({ "routes": [{ "id": "all", "uri": "/*", "upstream": { "nodes": { echo: 1 } } }] }))
+}
+
+/// A gateway with resources of its own.
+async fn gateway(world: &World, name: &str, config: &Value, resources: Value) -> Result<Gateway> {
+    let setup = Setup {
+        resources,
+        ..world.setup(name, config)
+    };
+    Gateway::start(setup).await
+}
+
+fn target(gateway: &Gateway) -> Result<Target> {
+    Ok(Target {
+        address: gateway.address("http")?,
+        bind: None,
+        tls: None,
+    })
+}
+
+fn get(path: &str, mark: &str) -> Message {
+    let head = format!("GET {path} HTTP/1.1\r\nHost: scenario.test\r\nx-case: {mark}\r\n\r\n");
+    Message {
+        method: "GET".to_owned(),
+        head: head.into_bytes(),
+        ..Message::default()
+    }
+}
+
+/// A GET on a connection of its own.
+async fn once(target: &Target, path: &str) -> Answer {
+    match Connection::open(target).await {
+        Ok(mut connection) => connection.exchange(&get(path, "once")).await,
+        Err(error) => Answer::failed(&error),
+    }
+}
+
+/// Fails unless the answer has this status.
+fn wants(answer: &Answer, status: u16, what: &str) -> Result<()> {
+    ensure!(
+        answer.status == Some(status),
+        "{what}: wanted {status}, got {:?} {:?}",
+        answer.status,
+        answer.error
+    );
+    Ok(())
+}
+
+/// Resident memory of a process in KiB.
+fn resident(pid: u32) -> Result<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status
+        .lines()
+        .find(|l| l.starts_with("VmRSS:"))
+        .context("no VmRSS")?;
+    let number = line
+        .split_whitespace()
+        .nth(1)
+        .context("no number in VmRSS")?;
+    Ok(number.parse()?)
+}

@@ -24,9 +24,15 @@ pub(crate) fn run() -> Result<()> {
     tokio::runtime::Runtime::new()?.block_on(upstream())
 }
 
-#[allow(clippy::needless_pass_by_value, reason = "literals read better without ampersands")]
+#[allow(
+    clippy::needless_pass_by_value,
+    reason = "literals read better without ampersands"
+)]
 fn check<T: PartialEq + std::fmt::Debug>(what: &str, got: T, want: T) -> Result<()> {
-    ensure!(got == want, "self check, {what}: wanted {want:?}, got {got:?}");
+    ensure!(
+        got == want,
+        "self check, {what}: wanted {want:?}, got {got:?}"
+    );
     Ok(())
 }
 
@@ -36,21 +42,36 @@ fn strictness() -> Result<()> {
             Ok(_) => anyhow::bail!("self check: accepted {source:?}"),
             Err(error) => {
                 let error = format!("{error:#}");
-                ensure!(error.contains(text), "self check: {source:?} gave {error:?}");
+                ensure!(
+                    error.contains(text),
+                    "self check: {source:?} gave {error:?}"
+                );
                 Ok(())
             }
         }
     };
     let step = "steps: [{name: n, send: GET /}]\n";
     refused("rotes: []\nsteps: []\n", "unknown key rotes")?;
-    refused("steps: [{name: n, send: GET /, expect: {stats: 1}}]", "unknown key steps[0].expect.stats")?;
+    refused(
+        "steps: [{name: n, send: GET /, expect: {stats: 1}}]",
+        "unknown key steps[0].expect.stats",
+    )?;
     refused("steps: [{name: n, sent: GET /}]", "one of send, raw, edit")?;
     refused("steps: [{send: GET /}]", "name is missing")?;
     refused("routes: []", "steps or check")?;
     refused(&format!("{step}global_rules: []"), "alone")?;
-    refused(&format!("{step}routes: [{{uri: /, host: a.com}}]"), "would meet other cases")?;
-    refused(&format!("{step}alone: false\nconfig: {{}}"), "gateway of its own")?;
-    refused("steps: [{name: n, send: GET /, times: many}]", "steps[0].times")
+    refused(
+        &format!("{step}routes: [{{uri: /, host: a.com}}]"),
+        "would meet other cases",
+    )?;
+    refused(
+        &format!("{step}alone: false\nconfig: {{}}"),
+        "gateway of its own",
+    )?;
+    refused(
+        "steps: [{name: n, send: GET /, times: many}]",
+        "steps[0].times",
+    )
 }
 
 fn ownership() -> Result<()> {
@@ -103,8 +124,16 @@ fn placeholders() -> Result<()> {
         ensure!(parts.len() == 3 && parts[1] == "eyJrZXkiOiJjMSJ9", "{error:#}");
         Ok(())
     })?;
-    ensure!(places.expand("${save:nothing}").is_err(), "self check: an unsaved value was found");
-    ensure!(places.expand("${cert:a.test}")?.contains("BEGIN CERTIFICATE"), "self check: no PEM");
+    ensure!(
+        places.expand("${save:nothing}").is_err(),
+        "self check: an unsaved value was found"
+    );
+    ensure!(
+        places
+            .expand("${cert:a.test}")?
+            .contains("BEGIN CERTIFICATE"),
+        "self check: no PEM"
+    );
     Ok(())
 }
 
@@ -119,9 +148,21 @@ fn rules() -> Result<()> {
     check("absent", holds(Value::Null, &["a"])?, false)?;
     check("pattern", holds(json!("~^a.$"), &["ab"])?, true)?;
     check("number", holds(json!(5), &["5"])?, true)?;
-    check("subset", subset(&json!({"a": {"b": 1}}), &json!({"a": {"b": 1, "c": 2}})), None)?;
-    check("subset, list", subset(&json!([1]), &json!([1, 2])).is_some(), true)?;
-    check("subset, pattern", subset(&json!({"a": "~x+"}), &json!({"a": "_xx_"})), None)?;
+    check(
+        "subset",
+        subset(&json!({"a": {"b": 1}}), &json!({"a": {"b": 1, "c": 2}})),
+        None,
+    )?;
+    check(
+        "subset, list",
+        subset(&json!([1]), &json!([1, 2])).is_some(),
+        true,
+    )?;
+    check(
+        "subset, pattern",
+        subset(&json!({"a": "~x+"}), &json!({"a": "_xx_"})),
+        None,
+    )?;
     let mut base = json!({"a": {"b": 1, "c": [1]}, "d": 2});
     merge(&mut base, &json!({"a": {"c": [2]}, "d": null}));
     check("merge", base, json!({"a": {"b": 1, "c": [2]}}))?;
@@ -129,7 +170,9 @@ fn rules() -> Result<()> {
 }
 
 fn messages() -> Result<()> {
-    let step = from_yaml("{name: n, send: POST /a, host: null, headers: {A: [1, 2], User-Agent: null}, body: hi}")?;
+    let step = from_yaml(
+        "{name: n, send: POST /a, host: null, headers: {A: [1, 2], User-Agent: null}, body: hi}",
+    )?;
     let message = Step::parse(&step, "s", "x")?.message("m");
     let head = String::from_utf8(message.head)?;
     check(
@@ -139,20 +182,32 @@ fn messages() -> Result<()> {
     )?;
     let step = from_yaml("{name: n, send: POST /, chunked: [ab, c], trailers: {T: v}}")?;
     let message = Step::parse(&step, "s", "x")?.message("m");
-    check("chunks", message.body.as_slice(), b"2\r\nab\r\n1\r\nc\r\n0\r\nT: v\r\n\r\n".as_slice())
+    check(
+        "chunks",
+        message.body.as_slice(),
+        b"2\r\nab\r\n1\r\nc\r\n0\r\nT: v\r\n\r\n".as_slice(),
+    )
 }
 
 /// Talks to the upstream without a gateway between.
 async fn upstream() -> Result<()> {
     let certs = Certs::new()?;
     let upstreams = Upstreams::start(&certs).await?;
-    let target = Target { address: upstreams.address("echo")?, bind: None, tls: None };
+    let target = Target {
+        address: upstreams.address("echo")?,
+        bind: None,
+        tls: None,
+    };
     let probe = async |step: &str| -> Result<()> {
         let value = from_yaml(step)?;
         let step = Step::parse(&value, "probe", "up.test")?;
         let mut connection = Connection::open(&target).await?;
         let answers = match &step.raw {
-            Some(raw) => connection.raw(raw.as_bytes(), step.expect.responses.len().max(1)).await,
+            Some(raw) => {
+                connection
+                    .raw(raw.as_bytes(), step.expect.responses.len().max(1))
+                    .await
+            }
             None => vec![connection.exchange(&step.message("probe")).await],
         };
         let mut wrong = Vec::new();
@@ -165,7 +220,11 @@ async fn upstream() -> Result<()> {
         for (want, got) in step.expect.responses.iter().zip(&answers) {
             wrong.extend(Expect::judge(want, got));
         }
-        ensure!(wrong.is_empty(), "self check, upstream, {}: {wrong:?}", step.name);
+        ensure!(
+            wrong.is_empty(),
+            "self check, upstream, {}: {wrong:?}",
+            step.name
+        );
         Ok(())
     };
     for step in UPSTREAM_PROBES {

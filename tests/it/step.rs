@@ -1,5 +1,7 @@
 //! One step of a case: what is sent, in bytes.
 
+mod bytes;
+
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -8,13 +10,19 @@ use fancy_regex::Regex;
 use openssl::ssl::SslVersion;
 use serde_json::{Map, Value};
 
-use crate::client::{Message, http2, websocket};
 use crate::expect::Expect;
 use crate::value::{Fields, regex, text};
 
 /// Which listener a step talks to.
-const LISTENERS: [&str; 7] =
-    ["http", "https", "status", "prometheus", "control", "admin", "echo"];
+const LISTENERS: [&str; 7] = [
+    "http",
+    "https",
+    "status",
+    "prometheus",
+    "control",
+    "admin",
+    "echo",
+];
 
 /// A step, read strictly.
 #[derive(Debug)]
@@ -67,18 +75,28 @@ impl Step {
     /// Reads a step; `host` is the default Host header.
     pub(crate) fn parse(value: &Value, path: &str, host: &str) -> Result<Self> {
         let f = Fields::new(value, path)?;
-        let name = f.str("name")?.with_context(|| format!("{path}: name is missing"))?;
+        let name = f
+            .str("name")?
+            .with_context(|| format!("{path}: name is missing"))?;
         let send = f.str("send")?;
         let (method, target) = match &send {
             None => (String::new(), String::new()),
             Some(send) => {
-                let words = send.split_once(' ').context(f.at("send") + ": METHOD TARGET")?;
+                let words = send
+                    .split_once(' ')
+                    .context(f.at("send") + ": METHOD TARGET")?;
                 (words.0.to_owned(), words.1.to_owned())
             }
         };
         let raw = f.str("raw")?;
-        let edit = f.value("edit").map(|v| edit(v, &f.at("edit"))).transpose()?;
-        ensure!(send.is_none() || raw.is_none(), "{path}: send and raw exclude each other");
+        let edit = f
+            .value("edit")
+            .map(|v| edit(v, &f.at("edit")))
+            .transpose()?;
+        ensure!(
+            send.is_none() || raw.is_none(),
+            "{path}: send and raw exclude each other"
+        );
         ensure!(
             send.is_some() || raw.is_some() || edit.is_some(),
             "{path}: one of send, raw, edit is needed"
@@ -95,12 +113,27 @@ impl Step {
             Some(Value::Null) => None,
             Some(value) => Some(text(value).context(f.at("host"))?),
         };
-        let sni = host.as_deref().map(|h| h.split(':').next().unwrap_or(h).to_owned());
-        let tls = f.value("tls").map(|v| TlsChoice::parse(v, &f.at("tls"), sni)).transpose()?;
-        let to = f.str("to")?.unwrap_or_else(|| (if tls.is_some() { "https" } else { "http" }).to_owned());
-        ensure!(LISTENERS.contains(&to.as_str()), "{}: one of {LISTENERS:?}", f.at("to"));
+        let sni = host
+            .as_deref()
+            .map(|h| h.split(':').next().unwrap_or(h).to_owned());
+        let tls = f
+            .value("tls")
+            .map(|v| TlsChoice::parse(v, &f.at("tls"), sni))
+            .transpose()?;
+        let to = f
+            .str("to")?
+            .unwrap_or_else(|| (if tls.is_some() { "https" } else { "http" }).to_owned());
+        ensure!(
+            LISTENERS.contains(&to.as_str()),
+            "{}: one of {LISTENERS:?}",
+            f.at("to")
+        );
         let version = f.str("version")?.unwrap_or_else(|| "1.1".to_owned());
-        ensure!(["1.0", "1.1", "2"].contains(&version.as_str()), "{}: 1.0, 1.1 or 2", f.at("version"));
+        ensure!(
+            ["1.0", "1.1", "2"].contains(&version.as_str()),
+            "{}: 1.0, 1.1 or 2",
+            f.at("version")
+        );
         let step = Step {
             name,
             method,
@@ -112,11 +145,17 @@ impl Step {
             chunked,
             trailers: pairs(&f, "trailers")?,
             version,
-            bind: f.str("bind")?.map(|ip| ip.parse().context(f.at("bind"))).transpose()?,
+            bind: f
+                .str("bind")?
+                .map(|ip| ip.parse().context(f.at("bind")))
+                .transpose()?,
             tls,
             to,
             raw,
-            websocket: f.value("websocket").map(|_| f.strings("websocket")).transpose()?,
+            websocket: f
+                .value("websocket")
+                .map(|_| f.strings("websocket"))
+                .transpose()?,
             times: parallel.or(times).unwrap_or(1),
             keep: f.bool("keep")?.unwrap_or(false),
             parallel: parallel.is_some(),
@@ -130,54 +169,11 @@ impl Step {
             },
         };
         f.finish()?;
-        ensure!((1..=10_000).contains(&step.times), "{path}: times and parallel are 1 to 10000");
+        ensure!(
+            (1..=10_000).contains(&step.times),
+            "{path}: times and parallel are 1 to 10000"
+        );
         Ok(step)
-    }
-
-    /// The request as HTTP/1 bytes.
-    pub(crate) fn message(&self, mark: &str) -> Message {
-        let mut head = format!("{} {} HTTP/{}\r\n", self.method, self.target, self.version);
-        for (name, value) in self.fields(mark) {
-            head.push_str(&format!("{name}: {value}\r\n"));
-        }
-        head.push_str("\r\n");
-        let mut body = Vec::new();
-        if self.chunked {
-            for piece in &self.pieces {
-                body.extend(format!("{:x}\r\n", piece.len()).bytes());
-                body.extend(piece);
-                body.extend(b"\r\n");
-            }
-            body.extend(b"0\r\n");
-            for (name, value) in &self.trailers {
-                body.extend(format!("{name}: {value}\r\n").bytes());
-            }
-            body.extend(b"\r\n");
-        } else {
-            body.extend(self.pieces.iter().flatten());
-        }
-        let waits = self.has("expect");
-        Message { method: self.method.clone(), head: head.into_bytes(), body, waits }
-    }
-
-    /// The request for HTTP/2.
-    pub(crate) fn http2(&self, mark: &str) -> Result<http2::Request> {
-        let scheme = if self.tls.is_some() { "https" } else { "http" };
-        let host = self.host.as_deref().context("HTTP/2 needs a host")?;
-        let mut head = http::Request::builder()
-            .method(self.method.as_str())
-            .uri(format!("{scheme}://{host}{}", self.target));
-        for (name, value) in self.fields(mark) {
-            let lower = name.to_ascii_lowercase();
-            if !["host", "content-length", "transfer-encoding"].contains(&lower.as_str()) {
-                head = head.header(name, value);
-            }
-        }
-        let mut trailers = http::HeaderMap::new();
-        for (name, value) in &self.trailers {
-            trailers.insert(http::HeaderName::try_from(name)?, value.parse()?);
-        }
-        Ok(http2::Request { head: head.body(())?, body: self.pieces.clone(), trailers })
     }
 
     /// For failure reports.
@@ -195,46 +191,17 @@ impl Step {
             ),
         }
     }
-
-    fn has(&self, name: &str) -> bool {
-        self.headers.iter().any(|(n, _)| n.eq_ignore_ascii_case(name))
-    }
-
-    /// All fields: our own first, then the case's; a `null` in the case removes one of ours.
-    fn fields(&self, mark: &str) -> Vec<(String, String)> {
-        let mut out = Vec::new();
-        let mut ours = |name: &str, value: &str| {
-            if !self.has(name) {
-                out.push((name.to_owned(), value.to_owned()));
-            }
-        };
-        if let Some(host) = &self.host {
-            ours("Host", host);
-        }
-        ours("User-Agent", "lockgate-it");
-        ours("x-case", mark);
-        if self.websocket.is_some() {
-            ours("Upgrade", "websocket");
-            ours("Connection", "Upgrade");
-            ours("Sec-WebSocket-Version", "13");
-            ours("Sec-WebSocket-Key", websocket::KEY);
-        }
-        let length: usize = self.pieces.iter().map(Vec::len).sum();
-        if self.chunked {
-            ours("Transfer-Encoding", "chunked");
-        } else if length > 0 || ["POST", "PUT", "PATCH"].contains(&self.method.as_str()) {
-            ours("Content-Length", &length.to_string());
-        }
-        let theirs = |(name, value): &(String, Option<String>)| Some((name.clone(), value.clone()?));
-        out.extend(self.headers.iter().filter_map(theirs));
-        out
-    }
 }
 
 impl TlsChoice {
     fn parse(value: &Value, path: &str, sni: Option<String>) -> Result<Self> {
         if *value == Value::Bool(true) {
-            return Ok(TlsChoice { sni, alpn: Vec::new(), cert: None, version: None });
+            return Ok(TlsChoice {
+                sni,
+                alpn: Vec::new(),
+                cert: None,
+                version: None,
+            });
         }
         let f = Fields::new(value, path)?;
         let sni = match f.value("sni") {
@@ -249,15 +216,24 @@ impl TlsChoice {
             Some("1.3") => Some(SslVersion::TLS1_3),
             Some(other) => bail!("{}: {other:?} is not 1.1, 1.2 or 1.3", f.at("version")),
         };
-        let out = TlsChoice { sni, alpn: f.strings("alpn")?, cert: f.str("cert")?, version };
+        let out = TlsChoice {
+            sni,
+            alpn: f.strings("alpn")?,
+            cert: f.str("cert")?,
+            version,
+        };
         f.finish()?;
         Ok(out)
     }
 }
 
 fn headers(f: &Fields<'_>) -> Result<Vec<(String, Option<String>)>> {
-    let Some(value) = f.value("headers") else { return Ok(Vec::new()) };
-    let map = value.as_object().with_context(|| format!("{}: expected a map", f.at("headers")))?;
+    let Some(value) = f.value("headers") else {
+        return Ok(Vec::new());
+    };
+    let map = value
+        .as_object()
+        .with_context(|| format!("{}: expected a map", f.at("headers")))?;
     let mut out = Vec::new();
     for (name, value) in map {
         let at = || format!("{}.{name}", f.at("headers"));
@@ -275,9 +251,15 @@ fn headers(f: &Fields<'_>) -> Result<Vec<(String, Option<String>)>> {
 }
 
 fn pairs(f: &Fields<'_>, key: &'static str) -> Result<Vec<(String, String)>> {
-    let Some(value) = f.value(key) else { return Ok(Vec::new()) };
-    let map = value.as_object().with_context(|| format!("{}: expected a map", f.at(key)))?;
-    map.iter().map(|(n, v)| Ok((n.clone(), text(v).with_context(|| f.at(key))?))).collect()
+    let Some(value) = f.value(key) else {
+        return Ok(Vec::new());
+    };
+    let map = value
+        .as_object()
+        .with_context(|| format!("{}: expected a map", f.at(key)))?;
+    map.iter()
+        .map(|(n, v)| Ok((n.clone(), text(v).with_context(|| f.at(key))?)))
+        .collect()
 }
 
 /// Pieces of the body and whether it is chunked.
@@ -288,8 +270,14 @@ fn body(
     let body = match (f.value("body"), f.number("body_size")?) {
         (Some(_), Some(_)) => bail!("{}: body and body_size exclude each other", f.at("body")),
         (Some(value @ (Value::Object(_) | Value::Array(_))), None) => {
-            if !headers.iter().any(|(n, _)| n.eq_ignore_ascii_case("content-type")) {
-                headers.push(("Content-Type".to_owned(), Some("application/json".to_owned())));
+            if !headers
+                .iter()
+                .any(|(n, _)| n.eq_ignore_ascii_case("content-type"))
+            {
+                headers.push((
+                    "Content-Type".to_owned(),
+                    Some("application/json".to_owned()),
+                ));
             }
             vec![value.to_string().into_bytes()]
         }
@@ -301,30 +289,48 @@ fn body(
         None | Some(Value::Bool(false)) => Ok((body, false)),
         Some(Value::Bool(true)) => Ok((body, true)),
         Some(_) => {
-            let pieces = f.strings("chunked")?.into_iter().map(String::into_bytes).collect();
+            let pieces = f
+                .strings("chunked")?
+                .into_iter()
+                .map(String::into_bytes)
+                .collect();
             Ok((pieces, true))
         }
     }
 }
 
 fn saves(f: &Fields<'_>) -> Result<Vec<Save>> {
-    let Some(value) = f.value("save") else { return Ok(Vec::new()) };
-    let map = value.as_object().with_context(|| format!("{}: expected a map", f.at("save")))?;
+    let Some(value) = f.value("save") else {
+        return Ok(Vec::new());
+    };
+    let map = value
+        .as_object()
+        .with_context(|| format!("{}: expected a map", f.at("save")))?;
     map.iter()
         .map(|(name, value)| {
             let f = Fields::new(value, format!("{}.{name}", f.at("save")))?;
             let like = f.str("like")?.map(|p| regex(&p)).transpose()?;
             let (header, json) = (f.str("header")?, f.str("json")?);
             f.finish()?;
-            Ok(Save { name: name.clone(), header, json, like })
+            Ok(Save {
+                name: name.clone(),
+                header,
+                json,
+                like,
+            })
         })
         .collect()
 }
 
 fn edit(value: &Value, path: &str) -> Result<Map<String, Value>> {
-    let map = value.as_object().with_context(|| format!("{path}: expected a map"))?;
+    let map = value
+        .as_object()
+        .with_context(|| format!("{path}: expected a map"))?;
     for (key, value) in map {
-        ensure!(crate::case::is_resource(key), "{path}.{key}: not a resource list");
+        ensure!(
+            crate::case::is_resource(key),
+            "{path}.{key}: not a resource list"
+        );
         ensure!(value.is_array(), "{path}.{key}: expected a list");
     }
     Ok(map.clone())

@@ -10,6 +10,7 @@
 
 mod answer;
 mod head;
+mod write;
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -67,7 +68,12 @@ impl Recorder {
 
     /// The remembered requests for which `wanted` holds.
     pub(crate) fn find(&self, wanted: impl Fn(&Seen) -> bool) -> Vec<Seen> {
-        self.lock().seen.iter().filter(|seen| wanted(seen)).cloned().collect()
+        self.lock()
+            .seen
+            .iter()
+            .filter(|seen| wanted(seen))
+            .cloned()
+            .collect()
     }
 
     /// Requests under load are not remembered one by one: `/load` is only counted.
@@ -133,18 +139,31 @@ impl Upstreams {
         acceptor.set_certificate(&pair.cert)?;
         let (listener, address) = listen().await?;
         addresses.insert("tls", address);
-        tokio::spawn(accept(listener, Arc::clone(&recorder), "tls", Some(acceptor.build())));
-        Ok(Upstreams { recorder, addresses })
+        tokio::spawn(accept(
+            listener,
+            Arc::clone(&recorder),
+            "tls",
+            Some(acceptor.build()),
+        ));
+        Ok(Upstreams {
+            recorder,
+            addresses,
+        })
     }
 
     /// Address of a listener.
     pub(crate) fn address(&self, label: &str) -> Result<SocketAddr> {
-        self.addresses.get(label).copied().with_context(|| format!("no upstream {label}"))
+        self.addresses
+            .get(label)
+            .copied()
+            .with_context(|| format!("no upstream {label}"))
     }
 }
 
 async fn listen() -> Result<(TcpListener, SocketAddr)> {
-    let listener = TcpListener::bind("127.0.0.1:0").await.context("cannot listen on loopback")?;
+    let listener = TcpListener::bind("127.0.0.1:0")
+        .await
+        .context("cannot listen on loopback")?;
     let address = listener.local_addr()?;
     Ok((listener, address))
 }
@@ -157,8 +176,15 @@ async fn accept(
 ) {
     loop {
         // A failed accept is the client's going away; the listener stays.
-        let Ok((stream, remote)) = listener.accept().await else { continue };
-        let peer = Peer { label, port: port(&stream), remote, recorder: Arc::clone(&recorder) };
+        let Ok((stream, remote)) = listener.accept().await else {
+            continue;
+        };
+        let peer = Peer {
+            label,
+            port: port(&stream),
+            remote,
+            recorder: Arc::clone(&recorder),
+        };
         let tls = tls.clone();
         tokio::spawn(async move {
             // The upstream's own trouble shows as a failed expectation of the step.
@@ -212,7 +238,10 @@ async fn serve<S: Stream>(lines: &mut Lines<S>, peer: &Peer) -> Result<answer::A
             peer.recorder.arrived(peer.label, &request);
             return Ok(after);
         }
-        if request.header("expect").is_some_and(|e| e.eq_ignore_ascii_case("100-continue")) {
+        if request
+            .header("expect")
+            .is_some_and(|e| e.eq_ignore_ascii_case("100-continue"))
+        {
             lines.write(b"HTTP/1.1 100 Continue\r\n\r\n").await?;
         }
         let slow = request.last_segment() == "slow-read";

@@ -24,13 +24,23 @@ impl<'a> Fields<'a> {
     /// Fails when `value` is not a map.
     pub(crate) fn new(value: &'a Value, path: impl Into<String>) -> Result<Self> {
         let path = path.into();
-        let map = value.as_object().with_context(|| format!("{path}: expected a map"))?;
-        Ok(Fields { map, path, asked: RefCell::default() })
+        let map = value
+            .as_object()
+            .with_context(|| format!("{path}: expected a map"))?;
+        Ok(Fields {
+            map,
+            path,
+            asked: RefCell::default(),
+        })
     }
 
     /// The path of a key, for error texts.
     pub(crate) fn at(&self, key: &str) -> String {
-        if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
+        if self.path.is_empty() {
+            key.to_owned()
+        } else {
+            format!("{}.{key}", self.path)
+        }
     }
 
     /// The raw value of a key; an explicit `null` is a value.
@@ -50,20 +60,28 @@ impl<'a> Fields<'a> {
     /// A whole number.
     pub(crate) fn number(&self, key: &'static str) -> Result<Option<u64>> {
         self.value(key)
-            .map(|v| v.as_u64().with_context(|| format!("{}: expected a number", self.at(key))))
+            .map(|v| {
+                v.as_u64()
+                    .with_context(|| format!("{}: expected a number", self.at(key)))
+            })
             .transpose()
     }
 
     /// A switch.
     pub(crate) fn bool(&self, key: &'static str) -> Result<Option<bool>> {
         self.value(key)
-            .map(|v| v.as_bool().with_context(|| format!("{}: expected a boolean", self.at(key))))
+            .map(|v| {
+                v.as_bool()
+                    .with_context(|| format!("{}: expected a boolean", self.at(key)))
+            })
             .transpose()
     }
 
     /// Seconds, fractions allowed.
     pub(crate) fn seconds(&self, key: &'static str) -> Result<Option<Duration>> {
-        let Some(value) = self.value(key) else { return Ok(None) };
+        let Some(value) = self.value(key) else {
+            return Ok(None);
+        };
         let seconds = value
             .as_f64()
             .filter(|s| (0.0..=60.0).contains(s))
@@ -75,22 +93,31 @@ impl<'a> Fields<'a> {
     pub(crate) fn strings(&self, key: &'static str) -> Result<Vec<String>> {
         match self.value(key) {
             None => Ok(Vec::new()),
-            Some(Value::Array(list)) => {
-                list.iter().map(text).collect::<Result<_>>().with_context(|| self.at(key))
-            }
+            Some(Value::Array(list)) => list
+                .iter()
+                .map(text)
+                .collect::<Result<_>>()
+                .with_context(|| self.at(key)),
             Some(value) => Ok(vec![text(value).with_context(|| self.at(key))?]),
         }
     }
 
     /// One regex or a list of them.
     pub(crate) fn regexes(&self, key: &'static str) -> Result<Vec<Regex>> {
-        self.strings(key)?.iter().map(|p| regex(p).with_context(|| self.at(key))).collect()
+        self.strings(key)?
+            .iter()
+            .map(|p| regex(p).with_context(|| self.at(key)))
+            .collect()
     }
 
     /// Header-like rules: `name: rule`.
     pub(crate) fn rules(&self, key: &'static str) -> Result<Vec<(String, Rule)>> {
-        let Some(value) = self.value(key) else { return Ok(Vec::new()) };
-        let map = value.as_object().with_context(|| format!("{}: expected a map", self.at(key)))?;
+        let Some(value) = self.value(key) else {
+            return Ok(Vec::new());
+        };
+        let map = value
+            .as_object()
+            .with_context(|| format!("{}: expected a map", self.at(key)))?;
         map.iter()
             .map(|(name, value)| {
                 let rule = Rule::new(value).with_context(|| format!("{}.{name}", self.at(key)))?;
@@ -110,10 +137,16 @@ impl<'a> Fields<'a> {
 
     /// Counts by name: `{ echo: 2 }`.
     pub(crate) fn counts(&self, key: &'static str) -> Result<Option<Vec<(String, u64)>>> {
-        let Some(value) = self.value(key) else { return Ok(None) };
-        let map = value.as_object().with_context(|| format!("{}: expected a map", self.at(key)))?;
+        let Some(value) = self.value(key) else {
+            return Ok(None);
+        };
+        let map = value
+            .as_object()
+            .with_context(|| format!("{}: expected a map", self.at(key)))?;
         let count = |(name, n): (&String, &Value)| {
-            let n = n.as_u64().with_context(|| format!("{}.{name}: not a number", self.at(key)))?;
+            let n = n
+                .as_u64()
+                .with_context(|| format!("{}.{name}: not a number", self.at(key)))?;
             Ok((name.clone(), n))
         };
         map.iter().map(count).collect::<Result<Vec<_>>>().map(Some)
@@ -122,14 +155,22 @@ impl<'a> Fields<'a> {
     /// Fails on keys that were never asked for.
     pub(crate) fn finish(self) -> Result<()> {
         let asked = self.asked.borrow();
-        let unknown: Vec<_> =
-            self.map.keys().filter(|k| !asked.contains(&k.as_str())).map(|k| self.at(k)).collect();
+        let unknown: Vec<_> = self
+            .map
+            .keys()
+            .filter(|k| !asked.contains(&k.as_str()))
+            .map(|k| self.at(k))
+            .collect();
         if unknown.is_empty() {
             return Ok(());
         }
         let mut known = asked.clone();
         known.sort_unstable();
-        bail!("unknown key {}; known here: {}", unknown.join(", "), known.join(", "))
+        bail!(
+            "unknown key {}; known here: {}",
+            unknown.join(", "),
+            known.join(", ")
+        )
     }
 }
 
@@ -242,7 +283,9 @@ pub(crate) fn subset(want: &Value, got: &Value) -> Option<String> {
                     _ => differ(),
                 }
             }
-            (Value::Number(want), Some(Value::Number(got))) if want.as_f64() == got.as_f64() => None,
+            (Value::Number(want), Some(Value::Number(got))) if want.as_f64() == got.as_f64() => {
+                None
+            }
             (want, Some(got)) if want == got => None,
             (Value::Null, None) => None,
             _ => differ(),

@@ -32,7 +32,9 @@ pub(crate) async fn exchange(target: &Target, request: Request) -> Answer {
 
 async fn run(target: &Target, request: Request) -> Result<Answer> {
     let (stream, certificate) = connect(target).await?;
-    let (send, connection) = h2::client::handshake(stream).await.context("HTTP/2 handshake")?;
+    let (send, connection) = h2::client::handshake(stream)
+        .await
+        .context("HTTP/2 handshake")?;
     // Ends with the connection, when `send` and the streams are dropped.
     let driver = tokio::spawn(connection);
     let mut send = send.ready().await.context("HTTP/2 connection")?;
@@ -48,7 +50,10 @@ async fn run(target: &Target, request: Request) -> Result<Answer> {
             body.send_trailers(request.trailers)?;
         }
     }
-    let (head, mut body) = response.await.context("waiting for the answer")?.into_parts();
+    let (head, mut body) = response
+        .await
+        .context("waiting for the answer")?
+        .into_parts();
     let mut answer = Answer {
         status: Some(head.status.as_u16()),
         version: "HTTP/2".to_owned(),
@@ -69,7 +74,9 @@ async fn run(target: &Target, request: Request) -> Result<Answer> {
             }
         }
     }
-    if !answer.cut && let Some(trailers) = body.trailers().await? {
+    if !answer.cut
+        && let Some(trailers) = body.trailers().await?
+    {
         answer.trailers = fields(&trailers);
     }
     drop(send);
@@ -82,7 +89,9 @@ async fn send_piece(body: &mut h2::SendStream<Bytes>, mut piece: Bytes, end: boo
     while !piece.is_empty() {
         body.reserve_capacity(piece.len());
         let granted = std::future::poll_fn(|cx| body.poll_capacity(cx)).await;
-        let granted = granted.context("the stream ended while sending")??.min(piece.len());
+        let granted = granted
+            .context("the stream ended while sending")??
+            .min(piece.len());
         let now = piece.split_to(granted);
         let last = end && piece.is_empty();
         body.send_data(now, last)?;
@@ -92,5 +101,7 @@ async fn send_piece(body: &mut h2::SendStream<Bytes>, mut piece: Bytes, end: boo
 
 fn fields(map: &http::HeaderMap) -> Vec<(String, String)> {
     let text = |value: &http::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
-    map.iter().map(|(name, value)| (name.as_str().to_owned(), text(value))).collect()
+    map.iter()
+        .map(|(name, value)| (name.as_str().to_owned(), text(value)))
+        .collect()
 }

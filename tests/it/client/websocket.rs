@@ -18,7 +18,9 @@ pub(crate) const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
 
 /// The answer to a key (RFC 6455, section 4.2.2).
 pub(crate) fn accept_key(key: &str) -> String {
-    STANDARD.encode(sha1(format!("{key}258EAFA5-E914-47DA-95CA-C5AB0DC85B11").as_bytes()))
+    STANDARD.encode(sha1(
+        format!("{key}258EAFA5-E914-47DA-95CA-C5AB0DC85B11").as_bytes(),
+    ))
 }
 
 /// Sends back every text frame until the peer closes.
@@ -44,15 +46,22 @@ where
     W: AsyncWrite + Unpin,
 {
     for text in texts {
-        writer.write_all(&frame(TEXT, text.as_bytes(), Some(MASK))?).await?;
+        writer
+            .write_all(&frame(TEXT, text.as_bytes(), Some(MASK))?)
+            .await?;
         writer.flush().await?;
         let (kind, payload) = read_frame(reader).await.context("waiting for the echo")?;
         let got = String::from_utf8_lossy(&payload);
-        ensure!(kind == TEXT && got == *text, "sent {text:?}, got frame {kind} {got:?}");
+        ensure!(
+            kind == TEXT && got == *text,
+            "sent {text:?}, got frame {kind} {got:?}"
+        );
     }
     writer.write_all(&frame(CLOSE, &[], Some(MASK))?).await?;
     writer.flush().await?;
-    let (kind, _) = read_frame(reader).await.context("waiting for the close frame")?;
+    let (kind, _) = read_frame(reader)
+        .await
+        .context("waiting for the close frame")?;
     ensure!(kind == CLOSE, "wanted a close frame, got {kind}");
     Ok(())
 }
@@ -78,17 +87,35 @@ fn frame(kind: u8, payload: &[u8], mask: Option<[u8; 4]>) -> Result<Vec<u8>> {
 
 async fn read_frame<S: AsyncRead + Unpin>(lines: &mut Lines<S>) -> Result<(u8, Vec<u8>)> {
     let head = lines.exactly(2).await?;
-    let [first, second] = head[..] else { bail!("the connection ended") };
+    let [first, second] = head[..] else {
+        bail!("the connection ended")
+    };
     let mut length = usize::from(second & 0x7f);
     if length == 126 {
         let more = lines.exactly(2).await?;
-        let [high, low] = more[..] else { bail!("the connection ended inside a frame") };
+        let [high, low] = more[..] else {
+            bail!("the connection ended inside a frame")
+        };
         length = usize::from(u16::from_be_bytes([high, low]));
     }
-    ensure!(second & 0x7f != 127, "frames above 64 KiB are not for tests");
-    let mask = if second & 0x80 != 0 { lines.exactly(4).await? } else { vec![0] };
+    ensure!(
+        second & 0x7f != 127,
+        "frames above 64 KiB are not for tests"
+    );
+    let mask = if second & 0x80 != 0 {
+        lines.exactly(4).await?
+    } else {
+        vec![0]
+    };
     let payload = lines.exactly(length).await?;
-    ensure!(payload.len() == length && !mask.is_empty(), "the connection ended inside a frame");
-    let payload = payload.iter().zip(mask.iter().cycle()).map(|(b, m)| b ^ m).collect();
+    ensure!(
+        payload.len() == length && !mask.is_empty(),
+        "the connection ended inside a frame"
+    );
+    let payload = payload
+        .iter()
+        .zip(mask.iter().cycle())
+        .map(|(b, m)| b ^ m)
+        .collect();
     Ok((first & 0x0f, payload))
 }

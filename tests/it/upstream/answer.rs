@@ -8,6 +8,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::{Map, Value, json};
 
+use super::write::{Head, chunk, decode, many};
 use super::{Lines, Peer, Request, Stream};
 use crate::client::websocket;
 
@@ -42,7 +43,11 @@ pub(super) async fn answer<S: Stream>(
     request: &Request,
     peer: &Peer,
 ) -> Result<Option<After>> {
-    let segments: Vec<&str> = request.path().split('/').filter(|s| !s.is_empty()).collect();
+    let segments: Vec<&str> = request
+        .path()
+        .split('/')
+        .filter(|s| !s.is_empty())
+        .collect();
     let (verb, first, second) = verb(&segments);
     let ok = || Head::new(200, peer);
     match verb {
@@ -52,7 +57,8 @@ pub(super) async fn answer<S: Stream>(
             echo(out, request, peer).await?;
         }
         "drip" => {
-            out.write(&ok().with("Transfer-Encoding: chunked").end()).await?;
+            out.write(&ok().with("Transfer-Encoding: chunked").end())
+                .await?;
             for n in 1..=first {
                 tokio::time::sleep(Duration::from_millis(second)).await;
                 out.write(&chunk(format!("piece-{n}\n").as_bytes())).await?;
@@ -61,28 +67,36 @@ pub(super) async fn answer<S: Stream>(
         }
         "sse" => {
             let head = ok().with("Content-Type: text/event-stream");
-            out.write(&head.with("Transfer-Encoding: chunked").end()).await?;
+            out.write(&head.with("Transfer-Encoding: chunked").end())
+                .await?;
             for n in 1..=first {
-                out.write(&chunk(format!("data: {n}\n\n").as_bytes())).await?;
+                out.write(&chunk(format!("data: {n}\n\n").as_bytes()))
+                    .await?;
             }
             out.write(b"0\r\n\r\n").await?;
         }
         "bytes" => {
             let head = ok().with("Content-Type: application/octet-stream");
-            out.write(&head.length(usize::try_from(first)?).end()).await?;
+            out.write(&head.length(usize::try_from(first)?).end())
+                .await?;
             if request.method != "HEAD" {
                 many(out, first, false).await?;
             }
         }
         "chunked" => {
-            out.write(&ok().with("Transfer-Encoding: chunked").end()).await?;
+            out.write(&ok().with("Transfer-Encoding: chunked").end())
+                .await?;
             many(out, first, true).await?;
             out.write(b"0\r\n\r\n").await?;
         }
         "trailers" => {
-            let head = ok().with("Transfer-Encoding: chunked").with("Trailer: x-check").end();
+            let head = ok()
+                .with("Transfer-Encoding: chunked")
+                .with("Trailer: x-check")
+                .end();
             out.write(&head).await?;
-            out.write(b"5\r\nhello\r\n0\r\nx-check: done\r\n\r\n").await?;
+            out.write(b"5\r\nhello\r\n0\r\nx-check: done\r\n\r\n")
+                .await?;
         }
         "no-length" => {
             out.write(&ok().with("Connection: close").end()).await?;
@@ -119,7 +133,8 @@ async fn odd<S: Stream>(
     let ok = || Head::new(200, peer);
     match verb {
         "1xx" => {
-            out.write(b"HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n\r\n").await?;
+            out.write(b"HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n\r\n")
+                .await?;
             echo(out, request, peer).await?;
             Ok(None)
         }
@@ -130,7 +145,8 @@ async fn odd<S: Stream>(
             Ok(Some(After::Reset))
         }
         "cut-chunked" => {
-            out.write(&ok().with("Transfer-Encoding: chunked").end()).await?;
+            out.write(&ok().with("Transfer-Encoding: chunked").end())
+                .await?;
             out.write(&chunk(b"first")).await?;
             Ok(Some(After::Close))
         }
@@ -157,8 +173,16 @@ async fn odd<S: Stream>(
 
 /// The last known word of the path with the numbers after it.
 fn verb<'a>(segments: &[&'a str]) -> (&'a str, u64, u64) {
-    const NUMBERED: [&str; 8] =
-        ["status", "delay", "bytes", "chunked", "no-length", "huge-header", "sse", "drip"];
+    const NUMBERED: [&str; 8] = [
+        "status",
+        "delay",
+        "bytes",
+        "chunked",
+        "no-length",
+        "huge-header",
+        "sse",
+        "drip",
+    ];
     let number = |at: usize| segments.get(at).and_then(|s| s.parse().ok());
     for (at, segment) in segments.iter().enumerate().rev() {
         let (first, second) = (number(at + 1), number(at + 2));
@@ -186,8 +210,14 @@ async fn status<S: Stream>(
         return out.write(&Head::new(code, peer).end()).await;
     }
     let body = format!("{code}\n");
-    let head = Head::new(code, peer).with("Content-Type: text/plain").length(body.len());
-    let body = if request.method == "HEAD" { &[] } else { body.as_bytes() };
+    let head = Head::new(code, peer)
+        .with("Content-Type: text/plain")
+        .length(body.len());
+    let body = if request.method == "HEAD" {
+        &[]
+    } else {
+        body.as_bytes()
+    };
     out.write(&head.body(body)).await
 }
 
@@ -198,9 +228,14 @@ async fn health<S: Stream>(
     segments: &[&str],
 ) -> Result<()> {
     let at = segments.iter().rposition(|s| *s == "health").unwrap_or(0);
-    let key = format!("health {} {}", peer.label, segments.get(at + 1).unwrap_or(&""));
+    let key = format!(
+        "health {} {}",
+        peer.label,
+        segments.get(at + 1).unwrap_or(&"")
+    );
     if let (Some(&"set"), Some(code)) = (segments.get(at + 2), segments.get(at + 3)) {
-        peer.recorder.set(&key, code.parse().context("status code")?);
+        peer.recorder
+            .set(&key, code.parse().context("status code")?);
         return status(out, request, peer, 200).await;
     }
     let code = peer.recorder.get(&key).unwrap_or(200);
@@ -219,11 +254,21 @@ async fn plain<S: Stream>(
         .filter_map(|pair| pair.split_once('='))
         .map(|(name, value)| (decode(name), decode(value)))
         .collect();
-    let get = |name: &str| pairs.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str());
+    let get = |name: &str| {
+        pairs
+            .iter()
+            .find(|(n, _)| n == name)
+            .map(|(_, v)| v.as_str())
+    };
     let (mut head, body) = match verb {
         "set-header" => {
             let head = Head::new(200, peer);
-            (pairs.iter().fold(head, |h, (n, v)| h.with(&format!("{n}: {v}"))), b"ok\n".to_vec())
+            (
+                pairs
+                    .iter()
+                    .fold(head, |h, (n, v)| h.with(&format!("{n}: {v}"))),
+                b"ok\n".to_vec(),
+            )
         }
         "gzip" => {
             let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
@@ -239,7 +284,8 @@ async fn plain<S: Stream>(
         }
     };
     head = head.length(body.len());
-    out.write(&head.body(if request.method == "HEAD" { &[] } else { &body })).await
+    out.write(&head.body(if request.method == "HEAD" { &[] } else { &body }))
+        .await
 }
 
 async fn echo<S: Stream>(out: &mut Lines<S>, request: &Request, peer: &Peer) -> Result<()> {
@@ -250,8 +296,11 @@ async fn echo<S: Stream>(out: &mut Lines<S>, request: &Request, peer: &Peer) -> 
             list.push(json!(value));
         }
     }
-    let trailers: Map<String, Value> =
-        request.trailers.iter().map(|(n, v)| (n.clone(), json!(v))).collect();
+    let trailers: Map<String, Value> = request
+        .trailers
+        .iter()
+        .map(|(n, v)| (n.clone(), json!(v)))
+        .collect();
     let body = json!({
         "method": request.method, "uri": request.target, "version": request.version,
         "headers": headers, "trailers": trailers,
@@ -260,8 +309,15 @@ async fn echo<S: Stream>(out: &mut Lines<S>, request: &Request, peer: &Peer) -> 
         "server": peer.label, "port": peer.port, "remote": peer.remote.to_string(),
     });
     let body = format!("{body}\n");
-    let head = Head::new(200, peer).with("Content-Type: application/json").length(body.len());
-    out.write(&head.body(if request.method == "HEAD" { &[] } else { body.as_bytes() })).await
+    let head = Head::new(200, peer)
+        .with("Content-Type: application/json")
+        .length(body.len());
+    out.write(&head.body(if request.method == "HEAD" {
+        &[]
+    } else {
+        body.as_bytes()
+    }))
+    .await
 }
 
 async fn upgrade<S: Stream>(out: &mut Lines<S>, request: &Request, peer: &Peer) -> Result<After> {
@@ -270,77 +326,10 @@ async fn upgrade<S: Stream>(out: &mut Lines<S>, request: &Request, peer: &Peer) 
         return Ok(After::Close);
     };
     let accept = format!("Sec-WebSocket-Accept: {}", websocket::accept_key(key));
-    let head = Head::new(101, peer).with("Upgrade: websocket").with("Connection: Upgrade");
+    let head = Head::new(101, peer)
+        .with("Upgrade: websocket")
+        .with("Connection: Upgrade");
     out.write(&head.with(&accept).end()).await?;
     websocket::serve_echo(out).await?;
     Ok(After::Close)
-}
-
-async fn many<S: Stream>(out: &mut Lines<S>, total: u64, chunked: bool) -> Result<()> {
-    let piece = vec![b'x'; 64 * 1024];
-    let mut left = usize::try_from(total)?;
-    while left > 0 {
-        let n = left.min(piece.len());
-        let bytes = &piece[..n];
-        if chunked {
-            out.write(&chunk(bytes)).await?;
-        } else {
-            out.write(bytes).await?;
-        }
-        left -= n;
-    }
-    Ok(())
-}
-
-fn chunk(bytes: &[u8]) -> Vec<u8> {
-    [format!("{:x}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat()
-}
-
-/// Percent-decoding; `+` is a blank.
-fn decode(text: &str) -> String {
-    let bytes = text.as_bytes();
-    let mut out = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while at < bytes.len() {
-        let hex = || u8::from_str_radix(text.get(at + 1..at + 3)?, 16).ok();
-        match (bytes[at], hex()) {
-            (b'%', Some(byte)) => {
-                out.push(byte);
-                at += 2;
-            }
-            (b'+', _) => out.push(b' '),
-            (byte, _) => out.push(byte),
-        }
-        at += 1;
-    }
-    String::from_utf8_lossy(&out).into_owned()
-}
-
-/// A response head being written.
-struct Head(String);
-
-impl Head {
-    fn new(code: u16, peer: &Peer) -> Self {
-        Head(format!("HTTP/1.1 {code} Test\r\nX-Server: {}\r\n", peer.label))
-    }
-
-    fn with(mut self, field: &str) -> Self {
-        self.0.push_str(field);
-        self.0.push_str("\r\n");
-        self
-    }
-
-    fn length(self, n: usize) -> Self {
-        self.with(&format!("Content-Length: {n}"))
-    }
-
-    fn end(self) -> Vec<u8> {
-        self.with("").0.into_bytes()
-    }
-
-    fn body(self, body: &[u8]) -> Vec<u8> {
-        let mut out = self.end();
-        out.extend_from_slice(body);
-        out
-    }
 }

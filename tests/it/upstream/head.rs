@@ -57,7 +57,10 @@ impl Request {
 
     /// Whether the connection ends after the answer.
     pub(crate) fn wants_close(&self) -> bool {
-        let connection = self.header("connection").unwrap_or_default().to_ascii_lowercase();
+        let connection = self
+            .header("connection")
+            .unwrap_or_default()
+            .to_ascii_lowercase();
         connection.contains("close")
             || (self.version == "HTTP/1.0" && !connection.contains("keep-alive"))
     }
@@ -65,12 +68,19 @@ impl Request {
 
 /// The first field of this name.
 pub(crate) fn first<'a>(headers: &'a Headers, name: &str) -> Option<&'a str> {
-    headers.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str())
+    headers
+        .iter()
+        .find(|(n, _)| n == name)
+        .map(|(_, v)| v.as_str())
 }
 
 /// All fields of this name.
 pub(crate) fn all<'a>(headers: &'a Headers, name: &str) -> Vec<&'a str> {
-    headers.iter().filter(|(n, _)| n == name).map(|(_, v)| v.as_str()).collect()
+    headers
+        .iter()
+        .filter(|(n, _)| n == name)
+        .map(|(_, v)| v.as_str())
+        .collect()
 }
 
 /// A stream with a read buffer.
@@ -82,7 +92,10 @@ pub(crate) struct Lines<S> {
 impl<S> Lines<S> {
     /// Nothing buffered yet.
     pub(crate) fn new(stream: S) -> Self {
-        Lines { stream, buffer: Vec::new() }
+        Lines {
+            stream,
+            buffer: Vec::new(),
+        }
     }
 
     /// The bare stream; buffered bytes are dropped.
@@ -129,7 +142,10 @@ impl<S: AsyncRead + Unpin> Lines<S> {
         let mut searched = 0_usize;
         loop {
             let from = searched.saturating_sub(3);
-            if let Some(at) = self.buffer[from..].windows(4).position(|w| w == b"\r\n\r\n") {
+            if let Some(at) = self.buffer[from..]
+                .windows(4)
+                .position(|w| w == b"\r\n\r\n")
+            {
                 let head = self.take(from + at + 4);
                 return parse_head(&head).map(Some);
             }
@@ -151,22 +167,36 @@ impl<S: AsyncRead + Unpin> Lines<S> {
 
     /// The head of a request.
     pub(super) async fn request_head(&mut self) -> Result<Option<Request>> {
-        let Some((line, headers)) = self.head().await? else { return Ok(None) };
+        let Some((line, headers)) = self.head().await? else {
+            return Ok(None);
+        };
         let mut words = line.split(' ');
         let mut word = || words.next().unwrap_or_default().to_owned();
         let (method, target, version) = (word(), word(), word());
-        Ok(Some(Request { method, target, version, headers, ..Request::default() }))
+        Ok(Some(Request {
+            method,
+            target,
+            version,
+            headers,
+            ..Request::default()
+        }))
     }
 
     /// The body of a request whose head was read.
     pub(super) async fn read_body(&mut self, request: &mut Request, slow: bool) -> Result<()> {
-        if request.all("transfer-encoding").iter().any(|v| v.eq_ignore_ascii_case("chunked")) {
+        if request
+            .all("transfer-encoding")
+            .iter()
+            .any(|v| v.eq_ignore_ascii_case("chunked"))
+        {
             let (body, trailers, complete) = self.chunked().await?;
             ensure!(complete, "request ended inside its chunks");
             (request.body, request.trailers) = (body, trailers);
             return Ok(());
         }
-        let Some(length) = request.header("content-length") else { return Ok(()) };
+        let Some(length) = request.header("content-length") else {
+            return Ok(());
+        };
         let length: usize = length.parse().context("content-length")?;
         if !slow {
             request.body = self.exactly(length).await?;
@@ -178,7 +208,10 @@ impl<S: AsyncRead + Unpin> Lines<S> {
                 tokio::time::sleep(SIP_PAUSE).await;
             }
         }
-        ensure!(request.body.len() == length, "request ended inside its body");
+        ensure!(
+            request.body.len() == length,
+            "request ended inside its body"
+        );
         Ok(())
     }
 
@@ -186,7 +219,9 @@ impl<S: AsyncRead + Unpin> Lines<S> {
     pub(crate) async fn chunked(&mut self) -> Result<(Vec<u8>, Headers, bool)> {
         let mut body = Vec::new();
         loop {
-            let Some(line) = self.line().await? else { return Ok((body, Vec::new(), false)) };
+            let Some(line) = self.line().await? else {
+                return Ok((body, Vec::new(), false));
+            };
             let size = line.split(';').next().unwrap_or_default().trim();
             let size = usize::from_str_radix(size, 16)
                 .with_context(|| format!("bad chunk size {line:?}"))?;
@@ -236,6 +271,8 @@ fn parse_head(head: &[u8]) -> Result<(String, Headers)> {
 }
 
 fn field(line: &str) -> Result<(String, String)> {
-    let (name, value) = line.split_once(':').with_context(|| format!("bad field {line:?}"))?;
+    let (name, value) = line
+        .split_once(':')
+        .with_context(|| format!("bad field {line:?}"))?;
     Ok((name.to_ascii_lowercase(), value.trim().to_owned()))
 }

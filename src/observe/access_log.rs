@@ -1,0 +1,254 @@
+//! The access log: a format compiled once, lines written by one thread.
+//!
+//! A request formats its line into a buffer of its own and hands it over
+//! through a bounded queue. When the disk cannot keep up, lines are dropped and
+//! counted rather than requests delayed.
+
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::Duration;
+
+use lockgate_plugin::{Var, VarSource, VarValue};
+
+/// Lines waiting for the writer.
+const QUEUE: usize = 65_536;
+/// A partly filled buffer is written after this, so that `tail -f` is useful.
+const FLUSH_EVERY: Duration = Duration::from_millis(500);
+
+/// How variables are escaped in a line. Source: nginx's `log_format escape=`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Escape {
+    /// Quotes, backslashes, control and non-ASCII bytes as `\xHH`; `-` for nothing.
+    #[default]
+    Default,
+    /// For JSON strings; nothing for nothing.
+    Json,
+    /// As it is; nothing for nothing.
+    None,
+}
+
+/// A compiled format.
+pub struct Format {
+    pieces: Vec<Piece>,
+    escape: Escape,
+}
+
+enum Piece {
+    Text(String),
+    Var(Var),
+}
+
+impl Format {
+    /// Compiles an nginx-style format: text with `$name` and `${name}`.
+    pub fn parse(text: &str, escape: Escape) -> Format {
+        let mut pieces = Vec::new();
+        let mut plain = String::new();
+        let mut rest = text;
+        while let Some(at) = rest.find('$') {
+            plain.push_str(&rest[..at]);
+            let after = &rest[at + 1..];
+            let (name, next) = match after.strip_prefix('{').and_then(|s| s.split_once('}')) {
+                Some((name, next)) => (name, next),
+                None => {
+                    let word = |c: char| !(c.is_ascii_alphanumeric() || c == '_');
+                    after.split_at(after.find(word).unwrap_or(after.len()))
+                }
+            };
+            if name.is_empty() {
+                plain.push('$');
+                rest = after;
+                continue;
+            }
+            if !plain.is_empty() {
+                pieces.push(Piece::Text(std::mem::take(&mut plain)));
+            }
+            pieces.push(Piece::Var(Var::parse(name)));
+            rest = next;
+        }
+        plain.push_str(rest);
+        if !plain.is_empty() {
+            pieces.push(Piece::Text(plain));
+        }
+        Format { pieces, escape }
+    }
+
+    /// Appends a line, newline included.
+    pub fn line(&self, source: &dyn VarSource, out: &mut Vec<u8>) {
+        for piece in &self.pieces {
+            match piece {
+                Piece::Text(text) => out.extend_from_slice(text.as_bytes()),
+                Piece::Var(var) => match source.var(var) {
+                    Some(VarValue::Str(text)) if !text.is_empty() => self.put(&text, out),
+                    Some(VarValue::True) => out.extend_from_slice(b"true"),
+                    Some(VarValue::List(list)) => self.put(&list.join(", "), out),
+                    _ if self.escape == Escape::Default => out.push(b'-'),
+                    _ => {}
+                },
+            }
+        }
+        out.push(b'\n');
+    }
+
+    fn put(&self, text: &str, out: &mut Vec<u8>) {
+        match self.escape {
+            Escape::None => out.extend_from_slice(text.as_bytes()),
+            Escape::Default => {
+                for &b in text.as_bytes() {
+                    if b < 0x20 || b > 0x7e || b == b'"' || b == b'\\' {
+                        let _ = write!(out, "\\x{b:02X}");
+                    } else {
+                        out.push(b);
+                    }
+                }
+            }
+            Escape::Json => {
+                for &b in text.as_bytes() {
+                    match b {
+                        b'"' | b'\\' => out.extend_from_slice(&[b'\\', b]),
+                        b'\n' => out.extend_from_slice(b"\\n"),
+                        b'\r' => out.extend_from_slice(b"\\r"),
+                        b'\t' => out.extend_from_slice(b"\\t"),
+                        0..0x20 => {
+                            let _ = write!(out, "\\u{b:04X}");
+                        }
+                        _ => out.push(b),
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The log as requests use it.
+pub struct AccessLog {
+    format: Format,
+    queue: SyncSender<Vec<u8>>,
+    dropped: Arc<AtomicU64>,
+}
+
+impl AccessLog {
+    /// Opens the file (made when absent, appended to) and starts the writer. `buffer` is the
+    /// number of bytes collected before a write.
+    ///
+    /// # Errors
+    /// When the file cannot be opened.
+    pub fn open(path: &Path, format: Format, buffer: usize) -> std::io::Result<AccessLog> {
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder)?;
+        }
+        let mut file = Reopened::open(path)?;
+        let (queue, lines) = sync_channel(QUEUE);
+        let dropped = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&dropped);
+        std::thread::Builder::new()
+            .name("access-log".into())
+            .spawn(move || write_lines(&lines, &mut file, buffer, &counted))?;
+        Ok(AccessLog { format, queue, dropped })
+    }
+
+    /// Writes the line of a request.
+    pub fn write(&self, source: &dyn VarSource) {
+        // Long enough for the default format; longer lines grow once.
+        let mut line = Vec::with_capacity(256);
+        self.format.line(source, &mut line);
+        if self.queue.try_send(line).is_err() {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Lines that were lost because the writer could not keep up.
+    pub fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+}
+
+fn write_lines(lines: &Receiver<Vec<u8>>, file: &mut Reopened, buffer: usize, dropped: &AtomicU64) {
+    let mut pending = Vec::with_capacity(buffer + 1024);
+    let mut reported = 0;
+    loop {
+        let next = lines.recv_timeout(FLUSH_EVERY);
+        if let Ok(line) = &next {
+            pending.extend_from_slice(line);
+        }
+        if pending.len() >= buffer || (next.is_err() && !pending.is_empty()) {
+            file.write(&pending);
+            pending.clear();
+        }
+        if matches!(next, Err(RecvTimeoutError::Disconnected)) {
+            return;
+        }
+        let lost = dropped.load(Ordering::Relaxed);
+        if next.is_err() && lost != reported {
+            tracing::warn!(lost = lost - reported, "access log lines dropped: the disk is too slow");
+            reported = lost;
+        }
+    }
+}
+
+/// A file that is opened anew when it was moved away, so that log rotation needs no signal.
+struct Reopened {
+    path: std::path::PathBuf,
+    file: std::fs::File,
+    inode: u64,
+    failed: bool,
+}
+
+impl Reopened {
+    fn open(path: &Path) -> std::io::Result<Reopened> {
+        let file = std::fs::OpenOptions::new().create(true).append(true).open(path)?;
+        let inode = inode(&file.metadata()?);
+        Ok(Reopened { path: path.to_owned(), file, inode, failed: false })
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        let moved = std::fs::metadata(&self.path).map_or(true, |m| inode(&m) != self.inode);
+        if moved && let Ok(fresh) = Reopened::open(&self.path) {
+            *self = fresh;
+        }
+        let failed = self.file.write_all(bytes).err();
+        if let Some(error) = &failed
+            && !self.failed
+        {
+            tracing::error!(path = %self.path.display(), %error, "access log not written");
+        }
+        self.failed = failed.is_some();
+    }
+}
+
+fn inode(meta: &std::fs::Metadata) -> u64 {
+    std::os::unix::fs::MetadataExt::ino(meta)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Fixed;
+    impl VarSource for Fixed {
+        fn var<'b>(&'b self, var: &'b Var) -> Option<VarValue<'b>> {
+            match var.name() {
+                "status" => Some(VarValue::Str("200".into())),
+                "http_user_agent" => Some(VarValue::Str("a\"b\n\u{e9}".into())),
+                _ => None,
+            }
+        }
+    }
+
+    fn check(format: &str, escape: Escape, expected: &str) {
+        let mut out = Vec::new();
+        Format::parse(format, escape).line(&Fixed, &mut out);
+        assert_eq!(String::from_utf8_lossy(&out), format!("{expected}\n"));
+    }
+
+    #[test]
+    fn lines() {
+        check("$status ${status}x $nothing", Escape::Default, "200 200x -");
+        check("[$http_user_agent]", Escape::Default, "[a\\x22b\\x0A\\xC3\\xA9]");
+        check("{\"ua\":\"$http_user_agent\",\"n\":\"$nothing\"}", Escape::Json,
+            "{\"ua\":\"a\\\"b\\né\",\"n\":\"\"}");
+        check("cost: 5$ and $", Escape::None, "cost: 5$ and $");
+    }
+}

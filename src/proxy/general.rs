@@ -1,0 +1,540 @@
+//! The general lane: Pingora's HTTP proxy drives the pipeline.
+//!
+//! It carries everything: HTTP/1 and HTTP/2, upgrades, bodies of any kind. Each
+//! hook of [`ProxyHttp`] translates between Pingora's types and the pipeline's
+//! and decides nothing itself.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use http::header;
+use lockgate_plugin::{Chunk, Conn, HeaderKey, Origin, Phase};
+use pingora_core::modules::http::HttpModules;
+use pingora_core::protocols::Digest;
+use pingora_core::upstreams::peer::{H1UpgradePolicy, HttpPeer};
+use pingora_core::{Error, ErrorSource, ErrorType, Result};
+use pingora_http::{RequestHeader, ResponseHeader};
+use pingora_proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
+
+use super::answer;
+use super::core::{Core, Counted};
+use super::fault::{Fault, FaultKind, Stop};
+use super::head::{self, Ops};
+use super::pipeline::Exchange;
+use super::view::{Req, Resp, edit_request, edit_response};
+use crate::tls::HandshakeFacts;
+use crate::upstream::{Timeouts, limit_peer};
+
+/// What Pingora keeps in memory of a request body for a retry. Also the most that routes whose
+/// `vars` look into the body can see of it.
+pub const BODY_IN_MEMORY: usize = 64 * 1024;
+
+/// Pingora's view of the gateway.
+pub struct General {
+    core: Arc<Core>,
+}
+
+/// One request on this lane.
+#[derive(Default)]
+pub struct Lane {
+    pub(super) exchange: Option<Exchange>,
+    counted: Option<Counted>,
+    front: Option<Front>,
+    /// The failure that ended the exchange, for the answer and the log.
+    fault: Option<Fault>,
+    /// Body bytes received so far.
+    received: u64,
+    /// The client said how long its body is.
+    websocket: bool,
+}
+
+/// What the connection loop knows of a request before this lane sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct Front {
+    /// Counts connections since the process started.
+    pub connection: u64,
+    /// Counts requests on the connection, from 1.
+    pub requests: u32,
+}
+
+impl General {
+    /// The lane, over the process's core.
+    pub fn new(core: Arc<Core>) -> General {
+        General { core }
+    }
+
+    fn conn(&self, session: &Session, lane: &Lane) -> Conn {
+        let inet = |addr: Option<&pingora_core::protocols::l4::socket::SocketAddr>| {
+            addr.and_then(|addr| addr.as_inet()).copied()
+        };
+        let mut conn = Conn { server: Arc::clone(&self.core.facts), ..Conn::default() };
+        if let Some(peer) = inet(session.client_addr()) {
+            conn.peer = peer;
+        }
+        if let Some(local) = inet(session.server_addr()) {
+            conn.local = local;
+        }
+        if let Some(tls) = session.digest().and_then(|digest| digest.ssl_digest.as_ref()) {
+            conn.tls = tls.extension.get::<HandshakeFacts>().map(|facts| Arc::clone(&facts.tls));
+            conn.tls.get_or_insert_default();
+        }
+        conn.id = lane.front.map_or(0, |front| front.connection);
+        conn
+    }
+
+    /// The request phases: everything before a byte goes upstream.
+    async fn work(&self, session: &mut Session, lane: &mut Lane) -> Result<(), Stop> {
+        let conn = self.conn(session, lane);
+        let (mut exchange, begun) =
+            Exchange::begin(&self.core, conn, &Req::new(session.req_header()));
+        exchange.work.conn_requests = lane.front.map_or(1, |front| front.requests);
+        let reads_body = exchange.match_reads_body();
+        lane.exchange = Some(exchange);
+        begun?;
+        self.check_length(session)?;
+        if reads_body && !session.is_body_empty() {
+            let body = read_body(session).await?;
+            if let Some(exchange) = &mut lane.exchange {
+                exchange.work.body = body;
+            }
+        }
+        let Some(exchange) = &mut lane.exchange else { return Err(FaultKind::Internal.into()) };
+        let req = Req::new(session.req_header());
+        exchange.decide(&self.core, &req).await?;
+        exchange.choose(&req).await?;
+        lane.websocket = exchange.route().is_some_and(|route| route.websocket);
+        Ok(())
+    }
+
+    fn check_length(&self, session: &Session) -> Result<(), Stop> {
+        let limit = self.core.limits.max_body;
+        let length = session.req_header().headers.get(header::CONTENT_LENGTH);
+        let length = length.and_then(|v| v.to_str().ok()?.parse::<u64>().ok());
+        match length {
+            Some(length) if limit > 0 && length > limit => Err(FaultKind::BodyTooLarge.into()),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Reads the request body as far as Pingora can give it back to the upstream.
+async fn read_body(session: &mut Session) -> Result<Option<Bytes>, Stop> {
+    let known = session.req_header().headers.get(header::CONTENT_LENGTH);
+    let known = known.and_then(|v| v.to_str().ok()?.parse::<usize>().ok());
+    // A body that may not fit is left alone: it streams upstream, and variables about it are nil.
+    if known.is_none_or(|length| length > BODY_IN_MEMORY) {
+        return Ok(None);
+    }
+    let wants_continue = session.req_header().headers.contains_key(header::EXPECT);
+    let down = session.as_downstream_mut();
+    if wants_continue {
+        let sent = down.write_continue_response().await;
+        sent.map_err(|e| Fault::new(FaultKind::ClientGone, e.to_string()))?;
+    }
+    down.enable_retry_buffering();
+    loop {
+        match down.read_request_body().await {
+            Ok(Some(_)) => {}
+            Ok(None) => break,
+            Err(e) => return Err(Fault::new(FaultKind::ClientGone, e.to_string()).into()),
+        }
+    }
+    Ok(down.get_retry_buffer())
+}
+
+#[async_trait]
+impl ProxyHttp for General {
+    type CTX = Lane;
+
+    fn new_ctx(&self) -> Lane {
+        Lane::default()
+    }
+
+    fn init_downstream_modules(&self, _: &mut HttpModules) {
+        // Pingora would add a compression module that is boxed for each request; compression is
+        // a plugin's business here.
+    }
+
+    fn on_connection_reuse(
+        &self,
+        _session: &mut Session,
+        lane: &mut Lane,
+        front: Box<dyn std::any::Any + Send + Sync>,
+    ) {
+        lane.front = front.downcast::<Front>().ok().map(|front| *front);
+    }
+
+    async fn request_filter(&self, session: &mut Session, lane: &mut Lane) -> Result<bool> {
+        lane.counted = Some(Counted::request(&self.core.stats));
+        let limits = &self.core.limits;
+        let down = session.as_downstream_mut();
+        down.set_read_timeout(Some(limits.body));
+        down.set_write_timeout(Some(limits.send));
+        down.set_total_drain_timeout(Some(answer::DRAIN_LIMIT));
+        if self.core.stats.is_draining() || limits.keepalive.is_zero() {
+            down.set_keepalive(None);
+        }
+        match self.work(session, lane).await {
+            Ok(()) => Ok(false),
+            Err(stop) => {
+                let sent = match stop {
+                    Stop::Reply(reply) => answer::reply(&self.core, session, lane, reply).await,
+                    Stop::Fault(fault) => answer::fault(&self.core, session, lane, fault).await,
+                };
+                if sent.is_err() {
+                    session.as_downstream_mut().set_keepalive(None);
+                }
+                Ok(true)
+            }
+        }
+    }
+
+    async fn upstream_peer(&self, session: &mut Session, lane: &mut Lane) -> Result<Box<HttpPeer>> {
+        if lane.fault.take().is_some() {
+            // A further try: the first node was chosen in the request phases.
+            let exchange = exchange(lane)?;
+            if let Err(fault) = exchange.retry().await {
+                lane.fault = Some(fault);
+                return Err(Error::new_in(ErrorType::InternalError));
+            }
+            head::settle_host(exchange, &Req::new(session.req_header()));
+        }
+        let websocket = lane.websocket;
+        let exchange = exchange(lane)?;
+        let timeouts: Option<Timeouts> = exchange.route().and_then(|route| route.timeouts);
+        let host = exchange.work.upstream_host.clone().unwrap_or_default();
+        let Some(chosen) = &exchange.upstream else {
+            return Err(Error::new_in(ErrorType::InternalError));
+        };
+        let mut peer = Box::new(chosen.ready.peer.clone());
+        if peer.is_tls() {
+            peer.sni = lockgate_plugin::target::host_of(&host).into_owned();
+        }
+        if let Some(timeouts) = &timeouts {
+            limit_peer(&mut peer, timeouts);
+        }
+        peer.options.http_upstream_request_policy.h1_upgrade =
+            if websocket { H1UpgradePolicy::WebSocketOnly } else { H1UpgradePolicy::Deny };
+        Ok(peer)
+    }
+
+    async fn connected_to_upstream(
+        &self,
+        _session: &mut Session,
+        reused: bool,
+        _peer: &HttpPeer,
+        _fd: std::os::unix::io::RawFd,
+        _digest: Option<&Digest>,
+        lane: &mut Lane,
+    ) -> Result<()> {
+        if let Some(attempt) = exchange(lane)?.work.attempts.last_mut() {
+            attempt.connect =
+                Some(if reused { Duration::ZERO } else { attempt.started.elapsed() });
+        }
+        Ok(())
+    }
+
+    async fn upstream_request_filter(
+        &self,
+        session: &mut Session,
+        upstream: &mut RequestHeader,
+        lane: &mut Lane,
+    ) -> Result<()> {
+        let req = Req::new(session.req_header());
+        let exchange = exchange(lane)?;
+        let work = &exchange.work;
+        let mut ops = Ops::new();
+        head::forwarded(work, &req, &mut ops);
+        let edits = &work.request;
+        edit_request(upstream, edits.headers.ops().iter().chain(ops.iter()))?;
+        if let Some(method) = &edits.method {
+            let method = http::Method::from_bytes(method);
+            upstream.set_method(method.map_err(|_| Error::new_in(ErrorType::InternalError))?);
+        }
+        match &edits.target {
+            Some(target) => upstream.set_raw_path(target)?,
+            None => {
+                let raw = lockgate_plugin::ReqView::target(&req);
+                let target = work.target.upstream_target(raw);
+                if *target != *upstream.raw_path() {
+                    upstream.set_raw_path(&target)?;
+                }
+            }
+        }
+        if let Some(host) = &work.upstream_host {
+            let same = upstream.headers.get(header::HOST).is_some_and(|h| h.as_bytes() == &host[..]);
+            if !same {
+                upstream.insert_header(header::HOST, &host[..])?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn request_body_filter(
+        &self,
+        _session: &mut Session,
+        body: &mut Option<Bytes>,
+        end: bool,
+        lane: &mut Lane,
+    ) -> Result<()> {
+        lane.received += body.as_ref().map_or(0, |body| body.len() as u64);
+        let limit = self.core.limits.max_body;
+        if limit > 0 && lane.received > limit {
+            lane.fault = Some(FaultKind::BodyTooLarge.into());
+            return Err(Error::new_down(ErrorType::HTTPStatus(413)));
+        }
+        // An empty last chunk would end a chunked body twice and spoil the upstream connection.
+        if end && body.as_ref().is_some_and(Bytes::is_empty) {
+            *body = None;
+        }
+        Ok(())
+    }
+
+    async fn response_filter(
+        &self,
+        session: &mut Session,
+        resp: &mut ResponseHeader,
+        lane: &mut Lane,
+    ) -> Result<()> {
+        if resp.status.is_informational() && resp.status.as_u16() != 101 {
+            return Ok(());
+        }
+        let exchange = exchange(lane)?;
+        if let Some(attempt) = exchange.work.attempts.last_mut() {
+            attempt.status = resp.status.as_u16();
+            attempt.header = Some(attempt.started.elapsed());
+        }
+        strip_hop_by_hop(resp);
+        finish_head(&self.core, session, exchange, resp, Origin::Upstream)?;
+        if self.core.stats.is_draining() {
+            session.as_downstream_mut().set_keepalive(None);
+        }
+        Ok(())
+    }
+
+    fn response_body_filter(
+        &self,
+        session: &mut Session,
+        body: &mut Option<Bytes>,
+        end: bool,
+        lane: &mut Lane,
+    ) -> Result<Option<Duration>> {
+        let exchange = exchange(lane)?;
+        if !exchange.filters(Phase::BodyFilter) {
+            return Ok(None);
+        }
+        let mut chunk = Chunk { data: body.take().unwrap_or_default(), last: end };
+        let written = session.response_written();
+        let resp = written.map(Resp);
+        let resp = resp.as_ref().map(|resp| resp as &dyn lockgate_plugin::RespView);
+        exchange
+            .response_body(&Req::new(session.req_header()), resp, &mut chunk)
+            .map_err(|fault| Error::explain(ErrorType::InternalError, fault.cause.into_owned()))?;
+        *body = (!chunk.data.is_empty()).then_some(chunk.data);
+        Ok(None)
+    }
+
+    fn fail_to_connect(
+        &self,
+        _session: &mut Session,
+        _peer: &HttpPeer,
+        lane: &mut Lane,
+        mut e: Box<Error>,
+    ) -> Box<Error> {
+        let kind = kind_of(&e, FaultKind::Connect);
+        let again = self.note_failure(lane, kind, &e);
+        e.set_retry(again);
+        e
+    }
+
+    fn error_while_proxy(
+        &self,
+        _peer: &HttpPeer,
+        session: &mut Session,
+        mut e: Box<Error>,
+        lane: &mut Lane,
+        reused: bool,
+    ) -> Box<Error> {
+        if *e.esource() != ErrorSource::Upstream {
+            e.set_retry(false);
+            return e;
+        }
+        let kind = kind_of(&e, FaultKind::UpstreamClosed);
+        let safe = session.req_header().method.is_idempotent()
+            && !session.as_downstream().retry_buffer_truncated()
+            && session.response_written().is_none();
+        let allowed = self.note_failure(lane, kind, &e);
+        // A kept connection that the upstream closed in the same moment says nothing about the
+        // node: that try is free.
+        let stale = reused && matches!(kind, FaultKind::UpstreamClosed) && lane.stale_once();
+        e.set_retry(safe && (allowed || stale));
+        e
+    }
+
+    async fn fail_to_proxy(
+        &self,
+        session: &mut Session,
+        e: &Error,
+        lane: &mut Lane,
+    ) -> FailToProxy {
+        let fault = match lane.fault.take() {
+            Some(fault) => fault,
+            None => Fault::new(client_or_gateway(e), e.to_string()),
+        };
+        let kind = fault.kind;
+        if kind == FaultKind::ClientGone || session.response_written().is_some() {
+            // Nobody to answer, or the answer has begun: all that is left is to cut it short.
+            if let Some(exchange) = &mut lane.exchange {
+                exchange.work.reason = kind.reason();
+                if session.response_written().is_none() {
+                    exchange.work.status = kind.status();
+                }
+            }
+            return FailToProxy { error_code: 0, can_reuse_downstream: false };
+        }
+        let sent = answer::fault(&self.core, session, lane, fault).await;
+        FailToProxy { error_code: kind.status(), can_reuse_downstream: sent.is_ok() }
+    }
+
+    async fn logging(&self, session: &mut Session, e: Option<&Error>, lane: &mut Lane) {
+        let Some(exchange) = &mut lane.exchange else { return };
+        let work = &mut exchange.work;
+        work.sent_body = session.body_bytes_sent() as u64;
+        work.received_body = lane.received.max(session.body_bytes_read() as u64);
+        if let Some(e) = e
+            && work.reason.is_empty()
+        {
+            work.reason = client_or_gateway(e).reason();
+        }
+        let written = session.response_written().map(Resp);
+        if work.status == 0 {
+            work.status = written.as_ref().map_or(499, |resp| resp.0.status.as_u16());
+        }
+        let resp = written.as_ref().map(|resp| resp as &dyn lockgate_plugin::RespView);
+        exchange.finish(&self.core, &Req::new(session.req_header()), resp);
+        lane.counted = None;
+    }
+
+    fn suppress_error_log(&self, _: &Session, _: &Lane, _: &Error) -> bool {
+        // The access log has every failure with its reason; `note_failure` logs the upstream's.
+        true
+    }
+
+    fn suppress_proxy_warn_log(
+        &self,
+        _: &Session,
+        _: &Lane,
+        _: &Error,
+        _: ProxyWarnLogContext,
+    ) -> bool {
+        true
+    }
+}
+
+impl General {
+    /// Records a failed try; says whether settings and kind allow another one.
+    fn note_failure(&self, lane: &mut Lane, kind: FaultKind, e: &Error) -> bool {
+        lane.fault = Some(Fault::new(kind, e.to_string()));
+        let Some(exchange) = &mut lane.exchange else { return false };
+        let now = Instant::now();
+        if let Some(attempt) = exchange.work.attempts.last_mut() {
+            attempt.status = kind.status();
+            attempt.response = Some(now - attempt.started);
+        }
+        let again = kind.may_retry() && exchange.may_retry();
+        if self.core.failure_log.allow(std::time::SystemTime::now()) {
+            let route = exchange.work.route.as_ref().map(|route| &*route.id);
+            let node = exchange.work.picked.as_ref().map(|picked| picked.addr);
+            tracing::warn!(route, ?node, again, error = %e, "{}", kind.reason());
+        }
+        again
+    }
+}
+
+impl Lane {
+    /// Allows one free retry of a stale kept connection.
+    fn stale_once(&mut self) -> bool {
+        let tries = self.exchange.as_ref().map_or(0, |exchange| exchange.work.attempts.len());
+        tries == 1
+    }
+
+    /// Whether the client's body may still be on its way.
+    pub(super) fn exchange_mut(&mut self) -> Option<&mut Exchange> {
+        self.exchange.as_mut()
+    }
+}
+
+fn exchange(lane: &mut Lane) -> Result<&mut Exchange> {
+    lane.exchange.as_mut().ok_or_else(|| Error::new_in(ErrorType::InternalError))
+}
+
+/// Header filters, edits and framing of a response head, whoever made it.
+pub(super) fn finish_head(
+    core: &Core,
+    session: &Session,
+    exchange: &mut Exchange,
+    resp: &mut ResponseHeader,
+    origin: Origin,
+) -> Result<()> {
+    head::response_edits(core, exchange);
+    exchange.response_head(&Req::new(session.req_header()), &Resp(resp), origin);
+    let edits = &exchange.work.response;
+    edit_response(resp, edits.headers.ops().iter())?;
+    if let Some(status) = edits.status {
+        resp.set_status(status)?;
+        resp.set_reason_phrase(None)?;
+    }
+    if edits.resize && resp.headers.contains_key(header::CONTENT_LENGTH) {
+        resp.remove_header(&header::CONTENT_LENGTH);
+        if session.req_header().version == http::Version::HTTP_11 {
+            resp.insert_header(header::TRANSFER_ENCODING, "chunked")?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes what belongs to the upstream's connection, not to the client's.
+fn strip_hop_by_hop(resp: &mut ResponseHeader) {
+    if resp.status.as_u16() == 101 {
+        return;
+    }
+    if let Some(value) = resp.headers.get(header::CONNECTION) {
+        let nominated: Vec<HeaderKey> = String::from_utf8_lossy(value.as_bytes())
+            .split(',')
+            .filter_map(|name| name.trim().parse().ok())
+            .filter(|key: &HeaderKey| !matches!(key.lower(), "content-length" | "transfer-encoding"))
+            .collect();
+        for key in nominated {
+            resp.remove_header(key.name());
+        }
+    }
+    resp.remove_header("keep-alive");
+    resp.remove_header("proxy-connection");
+}
+
+/// Pingora's error in our words.
+fn kind_of(e: &Error, other: FaultKind) -> FaultKind {
+    match e.etype() {
+        ErrorType::ConnectTimedout | ErrorType::TLSHandshakeTimedout => FaultKind::ConnectTimeout,
+        ErrorType::ReadTimedout | ErrorType::WriteTimedout => FaultKind::UpstreamTimeout,
+        ErrorType::InvalidHTTPHeader | ErrorType::H1Error | ErrorType::H2Error => {
+            FaultKind::BadResponse
+        }
+        _ => other,
+    }
+}
+
+/// For failures that no upstream hook has seen.
+fn client_or_gateway(e: &Error) -> FaultKind {
+    match (e.esource(), e.etype()) {
+        (_, ErrorType::HTTPStatus(413)) => FaultKind::BodyTooLarge,
+        (ErrorSource::Upstream, _) => kind_of(e, FaultKind::UpstreamClosed),
+        (ErrorSource::Downstream, ErrorType::InvalidHTTPHeader | ErrorType::H1Error) => {
+            FaultKind::BadRequest
+        }
+        (ErrorSource::Downstream, _) => FaultKind::ClientGone,
+        _ => FaultKind::Internal,
+    }
+}

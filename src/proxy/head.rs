@@ -1,0 +1,260 @@
+//! What the gateway itself adds to heads: `Host`, forwarded headers, `Server`.
+
+use std::io::Write;
+use std::net::IpAddr;
+use std::sync::LazyLock;
+
+use bytes::Bytes;
+use ipnet::IpNet;
+use lockgate_plugin::{HeaderKey, HeaderOp, ReqView, Work};
+use smallvec::SmallVec;
+
+use super::core::Core;
+use super::pipeline::Exchange;
+use crate::upstream::PassHost;
+
+/// Header names the gateway itself deals with.
+pub struct Names {
+    /// `X-Real-IP`
+    pub real_ip: HeaderKey,
+    /// `X-Forwarded-For`
+    pub forwarded_for: HeaderKey,
+    /// `X-Forwarded-Proto`
+    pub forwarded_proto: HeaderKey,
+    /// `X-Forwarded-Host`
+    pub forwarded_host: HeaderKey,
+    /// `X-Forwarded-Port`
+    pub forwarded_port: HeaderKey,
+    /// `Forwarded`
+    pub forwarded: HeaderKey,
+    /// `Server`
+    pub server: HeaderKey,
+    /// `X-APISIX-Upstream-Status`
+    pub upstream_status: HeaderKey,
+    /// `Content-Type`
+    pub content_type: HeaderKey,
+}
+
+/// The names, parsed once.
+pub fn names() -> &'static Names {
+    static NAMES: LazyLock<Names> = LazyLock::new(|| Names {
+        real_ip: HeaderKey::constant("X-Real-IP"),
+        forwarded_for: HeaderKey::constant("X-Forwarded-For"),
+        forwarded_proto: HeaderKey::constant("X-Forwarded-Proto"),
+        forwarded_host: HeaderKey::constant("X-Forwarded-Host"),
+        forwarded_port: HeaderKey::constant("X-Forwarded-Port"),
+        forwarded: HeaderKey::constant("Forwarded"),
+        server: HeaderKey::constant("Server"),
+        upstream_status: HeaderKey::constant("X-APISIX-Upstream-Status"),
+        content_type: HeaderKey::constant("Content-Type"),
+    });
+    &NAMES
+}
+
+/// How the client's address and forwarded headers are believed. Source: nginx's real-IP module
+/// and APISIX's `trusted_addresses`.
+pub struct AddressRules {
+    /// The header that names the client, from peers in `real_ip_from`.
+    pub real_ip_header: HeaderKey,
+    /// Peers whose header is believed.
+    pub real_ip_from: Vec<IpNet>,
+    /// Skip trusted addresses in a list from the right.
+    pub recursive: bool,
+    /// Peers whose `X-Forwarded-Proto`, `-Host`, `-Port` and `Forwarded` are kept; `None` when not
+    /// configured: then nobody's are, but `X-Forwarded-For` is continued for everyone.
+    pub trusted: Option<Vec<IpNet>>,
+}
+
+impl AddressRules {
+    /// Sets the client's address of a request that just arrived.
+    pub fn settle(&self, work: &mut Work, req: &dyn ReqView) {
+        let peer = work.conn.peer.ip().to_canonical();
+        let within = |nets: &[IpNet], ip: &IpAddr| nets.iter().any(|net| net.contains(ip));
+        work.distrusts_forwarded_for = self.trusted.is_some();
+        work.trusted = self.trusted.as_ref().is_some_and(|nets| within(nets, &peer));
+        if !within(&self.real_ip_from, &peer) {
+            return;
+        }
+        let Some(value) = req.header(&self.real_ip_header) else { return };
+        let Ok(text) = std::str::from_utf8(value) else { return };
+        // From the right: the last hop wrote the last entry.
+        let mut found = None;
+        for part in text.rsplit(',') {
+            let Some(addr) = address(part.trim()) else { break };
+            found = Some(addr);
+            if !self.recursive || !within(&self.real_ip_from, &addr.0) {
+                break;
+            }
+        }
+        if let Some((ip, port)) = found {
+            work.client = std::net::SocketAddr::new(ip, port.unwrap_or(0));
+        }
+    }
+}
+
+/// `1.2.3.4`, `1.2.3.4:80`, `::1`, `[::1]:80`.
+fn address(text: &str) -> Option<(IpAddr, Option<u16>)> {
+    if let Ok(ip) = text.parse::<IpAddr>() {
+        return Some((ip, None));
+    }
+    if let Ok(addr) = text.parse::<std::net::SocketAddr>() {
+        return Some((addr.ip(), Some(addr.port())));
+    }
+    let inner = text.strip_prefix('[')?.strip_suffix(']')?;
+    Some((inner.parse().ok()?, None))
+}
+
+/// Decides the `Host` for the upstream, after the plugins and the choice of the node.
+pub fn settle_host(exchange: &mut Exchange, req: &dyn ReqView) {
+    let Some(chosen) = &exchange.upstream else { return };
+    let spec = &chosen.shape.spec;
+    let work = &mut exchange.work;
+    work.upstream_host = Some(match &spec.pass_host {
+        PassHost::Rewrite(host) => Bytes::copy_from_slice(host.as_bytes()),
+        PassHost::Node => {
+            let picked = work.picked.as_ref();
+            let host = picked.map_or("", |picked| &*picked.host);
+            let port = picked.map_or(0, |picked| picked.addr.port());
+            let bracket = host.contains(':');
+            Bytes::from(match (bracket, port == spec.scheme.port()) {
+                (false, true) => host.to_owned(),
+                (true, true) => format!("[{host}]"),
+                (false, false) => format!("{host}:{port}"),
+                (true, false) => format!("[{host}]:{port}"),
+            })
+        }
+        PassHost::Pass => match &work.request.host {
+            Some(host) => host.clone(),
+            None => Bytes::copy_from_slice(req.authority()),
+        },
+    });
+}
+
+/// Header changes of the gateway's own; a handful.
+pub type Ops = SmallVec<[HeaderOp; 8]>;
+
+/// The forwarded headers for the upstream. What a plugin has set is left alone.
+pub fn forwarded(work: &Work, req: &dyn ReqView, ops: &mut Ops) {
+    let names = names();
+    let client = work.client.ip().to_canonical();
+    let mut text: SmallVec<[u8; 64]> = SmallVec::new();
+    let _ = write!(text, "{client}");
+    let ip = Bytes::copy_from_slice(&text);
+    let edits = &work.request.headers;
+    let edited = |key: &HeaderKey| edits.ops().iter().any(|op| op.key() == key);
+
+    if !edited(&names.real_ip) {
+        ops.push(HeaderOp::Set(names.real_ip.clone(), ip.clone()));
+    }
+    ops.push(HeaderOp::Set(names.forwarded_for.clone(), forwarded_for(work, req, ip)));
+    let scheme = if work.conn.tls.is_some() { "https" } else { "http" };
+    let kept = |key: &HeaderKey| edited(key) || (work.trusted && req.header(key).is_some());
+    if !kept(&names.forwarded_proto) {
+        let value = Bytes::from_static(scheme.as_bytes());
+        ops.push(HeaderOp::Set(names.forwarded_proto.clone(), value));
+    }
+    if !kept(&names.forwarded_host) {
+        let value = Bytes::copy_from_slice(req.authority());
+        ops.push(HeaderOp::Set(names.forwarded_host.clone(), value));
+    }
+    if !kept(&names.forwarded_port) {
+        let port = port_of(req.authority()).unwrap_or_else(|| work.conn.local.port());
+        let mut digits = itoa::Buffer::new();
+        let value = Bytes::copy_from_slice(digits.format(port).as_bytes());
+        ops.push(HeaderOp::Set(names.forwarded_port.clone(), value));
+    }
+    if !kept(&names.forwarded) && req.header(&names.forwarded).is_some() {
+        ops.push(HeaderOp::Remove(names.forwarded.clone()));
+    }
+}
+
+/// The list so far, continued with the client. A list that a plugin has set is continued too;
+/// one from a peer outside `trusted_addresses` is dropped.
+fn forwarded_for(work: &Work, req: &dyn ReqView, ip: Bytes) -> Bytes {
+    let key = &names().forwarded_for;
+    let distrusted = !work.trusted && work.distrusts_forwarded_for;
+    let mut list: Vec<u8> = Vec::new();
+    work.request.headers.each(
+        key,
+        |f| {
+            if !distrusted {
+                req.each(key, f);
+            }
+        },
+        &mut |value| {
+            if !list.is_empty() {
+                list.extend_from_slice(b", ");
+            }
+            list.extend_from_slice(value);
+        },
+    );
+    if list.is_empty() {
+        return ip;
+    }
+    list.extend_from_slice(b", ");
+    list.extend_from_slice(&ip);
+    Bytes::from(list)
+}
+
+/// The port written in an authority.
+pub fn port_of(authority: &[u8]) -> Option<u16> {
+    let text = std::str::from_utf8(authority).ok()?;
+    let (host, port) = text.rsplit_once(':')?;
+    // `::1` without brackets is all address.
+    if host.contains(':') && !host.ends_with(']') {
+        return None;
+    }
+    port.parse().ok()
+}
+
+/// Response headers of the gateway's own, put before the plugins' changes.
+pub fn response_edits(core: &Core, exchange: &mut Exchange) {
+    let names = names();
+    let work = &mut exchange.work;
+    let headers = &mut work.response.headers;
+    if !headers.ops().iter().any(|op| *op.key() == names.server) {
+        headers.set(&names.server, core.server_token.clone());
+    }
+    let last = work.attempts.last().map_or(0, |attempt| attempt.status);
+    if last != 0 && (core.show_upstream_status || last >= 500) {
+        let mut text = String::new();
+        for attempt in &work.attempts {
+            if !text.is_empty() {
+                text.push_str(", ");
+            }
+            text.push_str(itoa::Buffer::new().format(attempt.status));
+        }
+        headers.set(&names.upstream_status, Bytes::from(text));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_in_every_form() {
+        let check = |text: &str, expected: Option<(&str, Option<u16>)>| {
+            let expected = expected.map(|(ip, port)| (ip.parse().unwrap(), port));
+            assert_eq!(address(text), expected, "{text}");
+        };
+        check("1.2.3.4", Some(("1.2.3.4", None)));
+        check("1.2.3.4:80", Some(("1.2.3.4", Some(80))));
+        check("::1", Some(("::1", None)));
+        check("[::1]", Some(("::1", None)));
+        check("[::1]:80", Some(("::1", Some(80))));
+        check("unknown", None);
+        check("", None);
+    }
+
+    #[test]
+    fn ports_of_authorities() {
+        let check = |text: &str, expected| assert_eq!(port_of(text.as_bytes()), expected, "{text}");
+        check("a.test:81", Some(81));
+        check("a.test", None);
+        check("[::1]:81", Some(81));
+        check("::1", None);
+        check("[::1]", None);
+        check("a:99999", None);
+    }
+}

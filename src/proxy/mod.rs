@@ -1,0 +1,17 @@
+//! A request on its way through the gateway.
+//!
+//! Read [`pipeline`] first: it holds the order. [`front`] accepts connections
+//! and reads heads, [`general`] is the lane that carries requests on Pingora's
+//! proxy, [`chain`] runs plugins, [`fault`] has the one table of failures.
+
+pub mod answer;
+pub mod chain;
+pub mod core;
+pub mod fault;
+pub mod front;
+pub mod general;
+pub mod head;
+pub mod limited_log;
+pub mod pipeline;
+pub mod request_head;
+pub mod view;

@@ -1,0 +1,67 @@
+//! SIGTERM: no new work, old work is finished, the exit status is 0.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use nix::sys::signal::Signal;
+use serde_json::json;
+
+use super::{gateway, get, one_route, target, wants};
+use crate::World;
+use crate::client::Connection;
+use crate::gateway::POLL;
+
+/// The request in flight takes two seconds; the rest is for a slow machine.
+const DRAIN: Duration = Duration::from_secs(15);
+
+pub(super) async fn drain(world: Arc<World>) -> Result<()> {
+    let mut gateway = gateway(&world, "drain", &json!({}), one_route(&world)?).await?;
+    let target = target(&gateway)?;
+
+    let mut idle = Connection::open(&target).await?;
+    wants(
+        &idle.exchange(&get("/x", "drain-idle")).await,
+        200,
+        "before",
+    )?;
+    let mut busy = Connection::open(&target).await?;
+    let in_flight =
+        tokio::spawn(async move { busy.exchange(&get("/delay/2000", "drain-busy")).await });
+    let start = Instant::now();
+    while world.upstreams.recorder.count("drain-busy") == 0 {
+        // `/delay` is recorded when it arrives, before its pause.
+        ensure!(
+            start.elapsed() < DRAIN,
+            "the slow request never reached the upstream"
+        );
+        tokio::time::sleep(POLL).await;
+    }
+
+    gateway.signal(Signal::SIGTERM)?;
+    let start = Instant::now();
+    while gateway.get("status", "/status/ready").await.status == Some(200) {
+        ensure!(
+            start.elapsed() < Duration::from_secs(2),
+            "still ready after SIGTERM"
+        );
+        tokio::time::sleep(POLL).await;
+    }
+    idle.closes()
+        .await
+        .map_err(|why| anyhow::anyhow!("idle connection: {why}"))?;
+    let answer = in_flight.await?;
+    wants(&answer, 200, "the request in flight")?;
+    ensure!(
+        answer.all("connection") == ["close"],
+        "no `Connection: close`: {:?}",
+        answer.headers
+    );
+    let status = gateway.ended(DRAIN).await?;
+    ensure!(
+        status.code() == Some(0),
+        "ended with {status}\n{}",
+        gateway.last_lines(20)
+    );
+    Ok(())
+}
