@@ -1,1 +1,17 @@
+//! lockgate: an API gateway on Pingora that reads Apache APISIX configuration.
+//!
+//! The rooms, in the order a request or a change meets them: [`settings`] (the
+//! process), [`config`] (resources to snapshots), [`router`], [`proxy`],
+//! [`upstream`], [`tls`], [`observe`]. [`gateway`] starts and stops it all.
 
+pub mod config;
+pub mod document;
+pub mod gateway;
+pub mod inspect;
+pub mod observe;
+pub mod proxy;
+pub mod router;
+pub mod settings;
+pub mod signals;
+pub mod tls;
+pub mod upstream;

@@ -1,7 +1,9 @@
 //! Regular expressions with the syntax and meaning of PCRE, as far as APISIX's users see them.
 //!
-//! Patterns without look-around or back-references run in linear time. Others
-//! run with a step limit: a match that exceeds it counts as no match.
+//! Patterns without look-around or back-references run in linear time. Others run with a step
+//! limit: a match that exceeds it counts as no match. Known differences: `$` is the very end of
+//! the text, not also the place before a last newline; letters are compared without case by
+//! Unicode's rules; recursion (`(?R)`) and branch reset (`(?|`) are refused.
 //!
 //! ```
 //! # use lockgate_plugin::Pattern;
@@ -9,23 +11,37 @@
 //! assert_eq!(pattern.replace_once("/v2/cats", "/$2?v=${1}").as_deref(), Some("/cats?v=2"));
 //! ```
 
+mod syntax;
+#[cfg(test)]
+mod tests;
+
 use fancy_regex::{Captures, Regex, RegexBuilder};
 
-/// Steps of the backtracking engine before a match is given up.
-const BACKTRACK_LIMIT: usize = 100_000;
-/// Bytes that a compiled pattern may take.
-const SIZE_LIMIT: usize = 4 << 20;
+/// Steps of the backtracking engine before a match is given up: a few milliseconds, and far more
+/// than a pattern takes that means to match.
+pub const BACKTRACK_LIMIT: usize = 100_000;
+/// Bytes that a compiled pattern may take: room for long lists of words, not for `(a{999}){999}`.
+pub const SIZE_LIMIT: usize = 4 << 20;
+/// Bytes of pattern text.
+pub const TEXT_LIMIT: usize = 64 << 10;
 
-/// A compiled regular expression.
+/// A compiled regular expression. A clone is cheap.
 #[derive(Clone, Debug)]
 pub struct Pattern {
     regex: Regex,
+    /// As it was written.
+    text: Box<str>,
 }
 
 /// The text is not a regular expression, or asks for an unknown flag.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct BadPattern(String);
+
+/// A match took more steps than [`BACKTRACK_LIMIT`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the regular expression needs more than {BACKTRACK_LIMIT} steps on this text")]
+pub struct TooManySteps;
 
 impl Pattern {
     /// Compiles a case-sensitive pattern.
@@ -36,35 +52,56 @@ impl Pattern {
         Pattern::with_flags(text, "")
     }
 
-    /// Compiles with PCRE flags as `ngx.re` takes them: `i s m x u`; `j o a d D` only tune the
-    /// original's engine and are accepted.
+    /// Compiles with PCRE flags as `ngx.re` takes them: `i s m x`; `u U j o a d D` tune the
+    /// original's engine or hold anyway, and are accepted.
     ///
     /// # Errors
     /// As for [`new`](Self::new); also for an unknown flag.
     pub fn with_flags(text: &str, flags: &str) -> Result<Pattern, BadPattern> {
-        let mut inline = String::new();
-        for flag in flags.chars() {
-            match flag {
-                'i' | 's' | 'm' | 'x' => inline.push(flag),
-                'u' | 'U' | 'j' | 'o' | 'a' | 'd' | 'D' => {}
-                other => return Err(BadPattern(format!("unknown flag \"{other}\""))),
-            }
+        if let Some(other) = flags.chars().find(|flag| !"ismxuUjoadD".contains(*flag)) {
+            return Err(BadPattern(format!("unknown flag \"{other}\"")));
         }
-        let text = match inline.is_empty() {
-            true => text.to_owned(),
-            false => format!("(?{inline}:{text})"),
+        if text.len() > TEXT_LIMIT {
+            return Err(BadPattern(format!("longer than {TEXT_LIMIT} bytes")));
+        }
+        let compile = |text: &str| {
+            RegexBuilder::new(text)
+                .case_insensitive(flags.contains('i'))
+                .dot_matches_new_line(flags.contains('s'))
+                .multi_line(flags.contains('m'))
+                .ignore_whitespace(flags.contains('x'))
+                .backtrack_limit(BACKTRACK_LIMIT)
+                .delegate_size_limit(SIZE_LIMIT)
+                .build()
         };
-        let regex = RegexBuilder::new(&text)
-            .backtrack_limit(BACKTRACK_LIMIT)
-            .delegate_size_limit(SIZE_LIMIT)
-            .build()
-            .map_err(|e| BadPattern(e.to_string()))?;
-        Ok(Pattern { regex })
+        let regex = compile(&syntax::translate(text)).map_err(|e| {
+            // An error in the text as it was written has the right position.
+            BadPattern(compile(text).err().unwrap_or(e).to_string())
+        })?;
+        Ok(Pattern { regex, text: text.into() })
+    }
+
+    /// The pattern as it was written.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// How many groups it has, the whole match included.
+    pub fn groups(&self) -> usize {
+        self.regex.captures_len()
+    }
+
+    /// Whether the pattern occurs anywhere in the text; not when that takes too long to find out.
+    pub fn is_match(&self, text: &str) -> bool {
+        self.try_is_match(text).unwrap_or(false)
     }
 
     /// Whether the pattern occurs anywhere in the text.
-    pub fn is_match(&self, text: &str) -> bool {
-        self.regex.is_match(text).unwrap_or(false)
+    ///
+    /// # Errors
+    /// When the step limit was hit before that was clear.
+    pub fn try_is_match(&self, text: &str) -> Result<bool, TooManySteps> {
+        self.regex.is_match(text).map_err(|_| TooManySteps)
     }
 
     /// The first match, as byte offsets.
@@ -72,7 +109,8 @@ impl Pattern {
         self.regex.find(text).ok().flatten().map(|found| (found.start(), found.end()))
     }
 
-    /// The groups of the first match; group 0 is the whole match.
+    /// The groups of the first match; group 0 is the whole match, a group that took no part is
+    /// `None`.
     pub fn captures(&self, text: &str) -> Option<Vec<Option<String>>> {
         let found = self.regex.captures(text).ok().flatten()?;
         let group = |i| found.get(i).map(|m| m.as_str().to_owned());
@@ -91,92 +129,64 @@ impl Pattern {
     }
 
     fn replace(&self, text: &str, replacement: &str, limit: usize) -> Option<String> {
-        let mut out = String::with_capacity(text.len());
-        let mut last = 0;
+        let mut out = String::new();
+        let mut last = None;
         for found in self.regex.captures_iter(text).take(limit) {
             // The step limit was hit: what was replaced so far stands.
             let Ok(found) = found else { break };
             let Some(whole) = found.get(0) else { break };
-            out.push_str(&text[last..whole.start()]);
+            out.push_str(text.get(last.unwrap_or(0)..whole.start())?);
             expand(replacement, &found, &mut out);
-            last = whole.end();
+            last = Some(whole.end());
         }
-        if last == 0 && out.is_empty() && !self.is_match(text) {
-            return None;
-        }
-        out.push_str(&text[last..]);
+        out.push_str(&text[last?..]);
         Some(out)
     }
 }
 
-/// Puts the groups of a match into a replacement text.
+/// Puts the groups of a match into a replacement text. A group that does not exist or took no
+/// part stands for nothing; what is not a group stands for itself.
 fn expand(replacement: &str, found: &Captures<'_>, out: &mut String) {
     let mut rest = replacement;
     while let Some(at) = rest.find('$') {
         out.push_str(&rest[..at]);
         let after = &rest[at + 1..];
-        if let Some(next) = after.strip_prefix('$') {
-            out.push('$');
-            rest = next;
-            continue;
-        }
-        if let Some(next) = after.strip_prefix('&') {
-            out.push_str(found.get(0).map_or("", |m| m.as_str()));
-            rest = next;
-            continue;
-        }
-        let braced = after.strip_prefix('{').and_then(|inner| inner.split_once('}'));
-        let (digits, next) = match braced {
-            Some((name, next)) if name.bytes().all(|b| b.is_ascii_digit()) => (name, next),
-            _ => {
-                let end = after.find(|c: char| !c.is_ascii_digit()).unwrap_or(after.len());
-                after.split_at(end)
+        rest = match reference(after) {
+            Some((Reference::Dollar, next)) => {
+                out.push('$');
+                next
+            }
+            Some((Reference::Group(group), next)) => {
+                out.push_str(found.get(group).map_or("", |m| m.as_str()));
+                next
+            }
+            None => {
+                out.push('$');
+                after
             }
         };
-        match digits.parse::<usize>() {
-            Ok(group) => out.push_str(found.get(group).map_or("", |m| m.as_str())),
-            Err(_) => {
-                out.push('$');
-                rest = after;
-                continue;
-            }
-        }
-        rest = next;
     }
     out.push_str(rest);
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+enum Reference {
+    Dollar,
+    Group(usize),
+}
 
-    #[test]
-    fn flags_and_errors() {
-        assert!(Pattern::with_flags("^AB", "ijo").unwrap().is_match("abc"));
-        assert!(!Pattern::new("^AB").unwrap().is_match("abc"));
-        assert!(Pattern::new("(").is_err());
-        assert!(Pattern::with_flags("a", "z").is_err());
-        assert!(Pattern::new("(?<!x)a(?=b)").unwrap().is_match("yab"));
+/// What stands after a `$`, and what follows it.
+fn reference(after: &str) -> Option<(Reference, &str)> {
+    if let Some(next) = after.strip_prefix('$') {
+        return Some((Reference::Dollar, next));
     }
-
-    #[test]
-    fn replacements() {
-        let check = |pattern: &str, text: &str, to: &str, expected: Option<&str>| {
-            let got = Pattern::new(pattern).unwrap().replace_once(text, to);
-            assert_eq!(got.as_deref(), expected, "{pattern} {text} {to}");
-        };
-        check("b+", "abba", "$0$0", Some("abbbba"));
-        check("(a)(b)?", "a!", "[$1|$2]", Some("[a|]!"));
-        check("a", "a", "$$1 ${0} $x", Some("$1 a $x"));
-        check("z", "a", "y", None);
-        check("^", "a", "y", Some("ya"));
-        let all = Pattern::new("a").unwrap().replace_all("banana", "o");
-        assert_eq!(all.as_deref(), Some("bonono"));
+    if let Some(next) = after.strip_prefix('&') {
+        return Some((Reference::Group(0), next));
     }
-
-    #[test]
-    fn a_hopeless_match_ends() {
-        let pattern = Pattern::new("(?=(a+)+$)(a+)+$b").unwrap();
-        assert!(!pattern.is_match(&"a".repeat(200)));
-    }
+    let (digits, next) = match after.strip_prefix('{') {
+        Some(inner) => inner.split_once('}')?,
+        None => after.split_at(after.find(|c: char| !c.is_ascii_digit()).unwrap_or(after.len())),
+    };
+    let plain = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+    // A number too long to read is a group that does not exist.
+    plain.then(|| (Reference::Group(digits.parse().unwrap_or(usize::MAX)), next))
 }

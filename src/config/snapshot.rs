@@ -64,6 +64,11 @@ impl Levels {
         Plan::merge(&self.list())
     }
 
+    /// Whether no level has a plugin.
+    pub fn is_empty(&self) -> bool {
+        self.list().is_empty()
+    }
+
     fn list(&self) -> Vec<(Level, &[Arc<super::compile::plan::Instance>])> {
         [
             (Level::Service, &self.service),

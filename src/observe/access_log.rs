@@ -16,7 +16,7 @@ use lockgate_plugin::{Var, VarSource, VarValue};
 /// Lines waiting for the writer.
 const QUEUE: usize = 65_536;
 /// A partly filled buffer is written after this, so that `tail -f` is useful.
-const FLUSH_EVERY: Duration = Duration::from_millis(500);
+pub const FLUSH_EVERY: Duration = Duration::from_millis(500);
 
 /// How variables are escaped in a line. Source: nginx's `log_format escape=`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -173,10 +173,9 @@ impl Front {
 
     /// Gives a clear-text HTTP/2 connection to the lane, with the bytes that were read.
     async fn http2(&self, stream: Stream, buf: &[u8], shutdown: &ShutdownWatch) {
-        if let Ok(mut raw) = stream.into_any().downcast::<L4Stream>() {
-            raw.rewind(buf);
-            self.general.process_new(raw, shutdown).await;
-        }
+        let Some(mut raw) = stream.into_any().downcast::<L4Stream>().ok() else { return };
+        raw.rewind(buf);
+        self.general.process_new(raw, shutdown).await;
     }
 }
 

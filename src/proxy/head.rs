@@ -1,6 +1,5 @@
 //! What the gateway itself adds to heads: `Host`, forwarded headers, `Server`.
 
-use std::io::Write;
 use std::net::IpAddr;
 use std::sync::LazyLock;
 
@@ -137,9 +136,7 @@ pub type Ops = SmallVec<[HeaderOp; 8]>;
 pub fn forwarded(work: &Work, req: &dyn ReqView, ops: &mut Ops) {
     let names = names();
     let client = work.client.ip().to_canonical();
-    let mut text: SmallVec<[u8; 64]> = SmallVec::new();
-    let _ = write!(text, "{client}");
-    let ip = Bytes::copy_from_slice(&text);
+    let ip = Bytes::from(client.to_string());
     let edits = &work.request.headers;
     let edited = |key: &HeaderKey| edits.ops().iter().any(|op| op.key() == key);
 

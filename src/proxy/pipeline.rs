@@ -32,7 +32,7 @@ use super::fault::{Fault, FaultKind, Stop};
 use crate::config::compile::plan::Plan;
 use crate::config::snapshot::{Route, Snapshot, Target};
 use crate::router::MatchInput;
-use crate::upstream::{InFlight, NoNode, Ready, Shape, Tried, Upstream};
+use crate::upstream::{InFlight, NoNode, Ready, Shape, Tried, Upstream, identity};
 
 /// How long a request waits for the first address of a node that was only just configured by name.
 const FIRST_RESOLUTION: Duration = Duration::from_secs(2);
@@ -196,7 +196,7 @@ impl Exchange {
         let shape = upstream.shape();
         let deadline = shape.spec.retry_timeout.map(|budget| self.work.timing.start + budget);
         let (in_flight, ready) = pick(&upstream, &shape, &mut Tried::new()).await?;
-        let tried = Tried::from_iter([Arc::as_ptr(in_flight.node())]);
+        let tried = Tried::from_iter([identity(in_flight.node())]);
         self.use_node(&in_flight, &ready);
         let chosen = Chosen { upstream, shape, ready, tried, in_flight: Some(in_flight), deadline };
         self.work.upstream_scheme = chosen.shape.spec.scheme.name();
@@ -225,7 +225,7 @@ impl Exchange {
         }
         chosen.in_flight = None;
         let (in_flight, ready) = pick(&chosen.upstream, &chosen.shape, &mut chosen.tried).await?;
-        chosen.tried.push(Arc::as_ptr(in_flight.node()));
+        chosen.tried.push(identity(in_flight.node()));
         chosen.ready = Arc::clone(&ready);
         self.use_node(&in_flight, &ready);
         if let Some(chosen) = &mut self.upstream {
@@ -361,7 +361,7 @@ async fn pick(
             Some(ready) => return Ok((picked, ready)),
             None => {
                 nameless = true;
-                tried.push(Arc::as_ptr(&node));
+                tried.push(identity(&node));
             }
         }
     }

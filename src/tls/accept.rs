@@ -102,7 +102,7 @@ impl TlsAccept for Accept {
         for pair in &entry.pairs {
             let mut installed = ssl.set_certificate(&pair.leaf).and_then(|()| ssl.set_private_key(&pair.key));
             for link in &pair.chain {
-                installed = installed.and_then(|()| ssl.add_chain_cert(link));
+                installed = installed.and_then(|()| ssl.add_chain_cert(link.clone()));
             }
             if let Err(error) = installed {
                 tracing::error!(ssl = %entry.id, %error, "certificate not installed");

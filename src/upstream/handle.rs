@@ -36,7 +36,12 @@ struct Group {
 }
 
 /// Nodes that this request has tried already, by identity.
-pub type Tried = SmallVec<[*const Node; 2]>;
+pub type Tried = SmallVec<[usize; 2]>;
+
+/// A node's identity: nodes live on across changes, so their address names them.
+pub fn identity(node: &Arc<Node>) -> usize {
+    Arc::as_ptr(node) as usize
+}
 
 /// Why no node could be chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,7 +95,7 @@ impl Upstream {
     fn by_turn(&self, shape: &Shape, group: &Group, tried: &Tried) -> Option<Arc<Node>> {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         let first = &shape.nodes[group.members[group.wheel.at(turn)?]];
-        if !tried.contains(&Arc::as_ptr(first)) {
+        if !tried.contains(&identity(first)) {
             return Some(Arc::clone(first));
         }
         // A retry: the turns that follow, then whoever is left in order.
@@ -98,7 +103,7 @@ impl Upstream {
             .filter_map(|step| group.wheel.at(turn + step))
             .chain(group.takers(shape))
             .map(|member| &shape.nodes[group.members[member]])
-            .find(|node| !tried.contains(&Arc::as_ptr(node)))
+            .find(|node| !tried.contains(&identity(node)))
             .cloned()
     }
 }
@@ -116,7 +121,7 @@ fn least_busy(shape: &Shape, group: &Group, tried: &Tried) -> Option<Arc<Node>> 
     group
         .takers(shape)
         .map(|i| group.members[i])
-        .filter(|&m| !tried.contains(&Arc::as_ptr(&shape.nodes[m])))
+        .filter(|&m| !tried.contains(&identity(&shape.nodes[m])))
         // (1 + in flight) / weight, compared across by multiplication.
         .min_by(|&a, &b| {
             let load = |m: usize| 1 + u64::from(shape.nodes[m].in_flight.load(Ordering::Relaxed));
@@ -191,7 +196,7 @@ mod tests {
     fn tries(upstream: &Upstream) -> Vec<String> {
         let (shape, mut tried, mut hosts) = (upstream.shape(), Tried::new(), Vec::new());
         while let Ok(picked) = upstream.pick(&shape, &tried) {
-            tried.push(Arc::as_ptr(picked.node()));
+            tried.push(identity(picked.node()));
             hosts.push(picked.node().host.to_string());
         }
         hosts

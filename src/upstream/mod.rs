@@ -17,9 +17,8 @@ mod peer;
 mod resolve;
 
 pub use balance::Wheel;
-pub use handle::{NoNode, Shape, Tried, Upstream};
-pub use node::{Node, NodeSpec};
-pub use node::Ready;
+pub use handle::{NoNode, Shape, Tried, Upstream, identity};
+pub use node::{InFlight, Node, NodeSpec, Ready};
 pub use peer::{ClientCert, Scheme, limit as limit_peer};
 pub use resolve::{Lookups, Resolver};
 

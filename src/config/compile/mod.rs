@@ -1,0 +1,4 @@
+//! Turns decoded resources into what requests use.
+
+pub mod instance;
+pub mod plan;

@@ -1,0 +1,18 @@
+//! From bytes to a [`Snapshot`](snapshot::Snapshot).
+//!
+//! ```text
+//! source ──▶ decode ──▶ graph (compile what changed) ──▶ Live::swap
+//! ```
+//!
+//! One task, the [`writer`], owns the [`graph`]; requests only ever see snapshots.
+
+pub mod catalogue;
+pub mod compile;
+pub mod consumers;
+pub mod decode;
+pub mod graph;
+pub mod kind;
+pub mod resource;
+pub mod snapshot;
+pub mod source;
+pub mod writer;

@@ -1,0 +1,20 @@
+//! Resources as the user writes them: plain data with the names and limits of APISIX.
+//!
+//! The JSON Schema of each is generated from its type, so what is documented is
+//! what is checked. Rules between fields are in `check` functions.
+
+mod consumer;
+mod plugins;
+mod route;
+mod service;
+mod shared;
+mod ssl;
+mod upstream;
+
+pub use consumer::{Consumer, ConsumerGroup, Credential};
+pub use plugins::{GlobalRule, PluginConfig, Plugins};
+pub use route::Route;
+pub use service::Service;
+pub use shared::{Id, Timeout, network};
+pub use ssl::Ssl;
+pub use upstream::Upstream;

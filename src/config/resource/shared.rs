@@ -1,0 +1,118 @@
+//! Pieces that several resources use.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ipnet::IpNet;
+use lockgate_plugin::Problems;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+
+use crate::upstream::Timeouts;
+
+/// An id: a text, or a number from 1 that stands for its text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Id(pub Arc<str>);
+
+impl<'de> Deserialize<'de> for Id {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Id, D::Error> {
+        match Value::deserialize(deserializer)? {
+            Value::String(text) => Ok(Id(text.into())),
+            Value::Number(n) => match n.as_f64() {
+                // The schema has checked that it is whole; print it as such.
+                Some(f) if f.fract() == 0.0 => Ok(Id(format!("{f:.0}").into())),
+                _ => Ok(Id(n.to_string().into())),
+            },
+            other => Err(serde::de::Error::custom(format!("an id is a text or a number, not {other}"))),
+        }
+    }
+}
+
+impl JsonSchema for Id {
+    fn schema_name() -> Cow<'static, str> {
+        "Id".into()
+    }
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "anyOf": [
+                {"type": "string", "minLength": 1, "maxLength": 64, "pattern": "^[a-zA-Z0-9-_.]+$"},
+                {"type": "integer", "minimum": 1}
+            ]
+        })
+    }
+}
+
+/// Labels: short texts by name.
+pub type Labels = BTreeMap<String, String>;
+
+/// The schema of labels.
+pub(super) fn labels(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": ["object", "null"],
+        "additionalProperties": {"type": "string", "pattern": "^\\S+$", "minLength": 1, "maxLength": 256}
+    })
+}
+
+/// The schema of a host pattern.
+pub(super) fn host(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": ["string", "null"], "pattern": HOST})
+}
+
+/// The schema of a list of host patterns.
+pub(super) fn hosts(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": ["array", "null"], "minItems": 1, "uniqueItems": true,
+        "items": {"type": "string", "pattern": HOST}
+    })
+}
+
+/// A host or a wildcard: `*`, `*.a.com`, `a.com:80`.
+const HOST: &str = r"^(\*|\*?[0-9a-zA-Z-._\[\]:]+)$";
+
+/// Time limits towards an upstream, in seconds.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq)]
+pub struct Timeout {
+    /// To establish a connection.
+    #[schemars(extend("exclusiveMinimum" = 0))]
+    pub connect: f64,
+    /// Between two writes.
+    #[schemars(extend("exclusiveMinimum" = 0))]
+    pub send: f64,
+    /// Between two reads.
+    #[schemars(extend("exclusiveMinimum" = 0))]
+    pub read: f64,
+}
+
+impl Timeout {
+    /// As durations; absurdly long ones are cut to a day.
+    pub fn limits(&self) -> Timeouts {
+        let duration = |seconds: f64| Duration::from_secs_f64(seconds.clamp(0.001, 86_400.0));
+        Timeouts {
+            connect: duration(self.connect),
+            send: duration(self.send),
+            read: duration(self.read),
+        }
+    }
+}
+
+/// An address or a network.
+pub fn network(text: &str) -> Option<IpNet> {
+    text.parse::<IpNet>().ok().or_else(|| text.parse::<std::net::IpAddr>().ok().map(IpNet::from))
+}
+
+/// Reports members of a list that are neither addresses nor networks.
+pub(super) fn check_networks<'a>(
+    path: &str,
+    list: impl Iterator<Item = &'a String>,
+    out: &mut Problems,
+) {
+    let mut out = out.at(path);
+    for (i, text) in list.enumerate() {
+        if network(text).is_none() {
+            out.add(&format!("[{i}]"), format!("invalid ip address: {text}"));
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! The one task that changes the configuration.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Instant, SystemTime};
+
+use lockgate_plugin::{Problem, Problems};
+use tokio::sync::mpsc;
+
+use super::graph::{Applied, Graph};
+use super::kind::Key;
+use super::snapshot::{Live, Snapshot};
+use super::source::Batch;
+
+/// What the status page shows of the configuration.
+#[derive(Clone, Default)]
+pub struct Report {
+    /// The revision in use.
+    pub revision: u64,
+    /// When it came into use.
+    pub loaded_at: Option<SystemTime>,
+    /// Where it comes from.
+    pub source: String,
+    /// How many resources are in it.
+    pub resources: usize,
+    /// What was not taken when the source was read last. The previous versions stay in use.
+    pub rejected: Vec<Problem>,
+}
+
+/// The report, shared with the status page.
+pub type SharedReport = Arc<Mutex<Report>>;
+
+/// Owns the graph.
+pub struct Writer {
+    graph: Graph,
+    live: Arc<Live>,
+    report: SharedReport,
+    /// Snapshots that requests may still hold. They are dropped here, so that no request pays for
+    /// taking one apart.
+    retired: Vec<Arc<Snapshot>>,
+}
+
+impl Writer {
+    /// A writer over a graph whose snapshot is in use already.
+    pub fn new(graph: Graph, live: Arc<Live>, report: SharedReport) -> Writer {
+        Writer { graph, live, report, retired: Vec::new() }
+    }
+
+    /// Works until the source is gone.
+    pub async fn run(mut self, mut batches: mpsc::Receiver<Result<Batch, Problems>>) {
+        while let Some(batch) = batches.recv().await {
+            match batch {
+                Ok(batch) => self.take(batch),
+                Err(problems) => self.refuse(problems),
+            }
+            self.retired.retain(|old| Arc::strong_count(old) > 1);
+        }
+    }
+
+    fn take(&mut self, batch: Batch) {
+        let started = Instant::now();
+        let wanted = batch.resources.iter().map(|(key, value, _)| (key.clone(), Arc::clone(value)));
+        let changes = self.graph.difference(wanted.collect());
+        let mut applied = self.graph.apply(changes);
+        batch.locate(&mut applied.problems);
+        batch.locate(&mut applied.warnings);
+        let changed = applied.changed.len();
+        let swapped = applied.snapshot.take();
+        if let Some(next) = &swapped {
+            self.retired.push(self.live.swap(Arc::clone(next)));
+        }
+        self.note(&applied);
+        if swapped.is_some() {
+            tracing::info!(
+                revision = self.graph.revision(),
+                changed,
+                resources = %names(&applied.changed),
+                routes_compiled = applied.compiled_routes,
+                took_us = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX),
+                "configuration swapped"
+            );
+        }
+    }
+
+    /// The source cannot be read: everything stays.
+    fn refuse(&mut self, problems: Problems) {
+        for problem in &problems {
+            tracing::error!("configuration not read, the last good one stays: {problem}");
+        }
+        let mut report = self.report.lock().unwrap_or_else(PoisonError::into_inner);
+        report.rejected = problems.into_iter().collect();
+    }
+
+    fn note(&self, applied: &Applied) {
+        for problem in &applied.problems {
+            tracing::error!("resource rejected, its previous version stays: {problem}");
+        }
+        for warning in &applied.warnings {
+            tracing::warn!("{warning}");
+        }
+        let mut report = self.report.lock().unwrap_or_else(PoisonError::into_inner);
+        if report.revision != self.graph.revision() {
+            report.revision = self.graph.revision();
+            report.loaded_at = Some(SystemTime::now());
+        }
+        report.resources = self.graph.len();
+        report.rejected = applied.problems.iter().cloned().collect();
+    }
+}
+
+/// A few names for a log line.
+fn names(keys: &[Key]) -> String {
+    const SHOWN: usize = 5;
+    let mut text: Vec<String> = keys.iter().take(SHOWN).map(Key::to_string).collect();
+    if keys.len() > SHOWN {
+        text.push(format!("and {} more", keys.len() - SHOWN));
+    }
+    text.join(", ")
+}

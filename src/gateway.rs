@@ -1,0 +1,379 @@
+//! Start and stop, in order, on one page.
+#![allow(clippy::print_stderr)] // Before the log exists, and for its last words.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
+
+use lockgate_plugin::request::ServerFacts;
+use lockgate_plugin::{Problem, Problems, Shared, StateStore};
+use lockgate_plugins::observe::prometheus::Metrics;
+use pingora_core::listeners::{ListenerConfig, TcpSocketOptions};
+use pingora_core::protocols::l4::stream::L4BufferSettings;
+use pingora_core::server::configuration::{Opt, ServerConf};
+use pingora_core::server::{RunArgs, Server};
+use pingora_core::services::listening::Service;
+use tokio::sync::mpsc;
+
+use crate::config::catalogue::Catalogue;
+use crate::config::compile::instance::Workshop;
+use crate::config::graph::Graph;
+use crate::config::snapshot::Live;
+use crate::config::source::file::{FileSource, Format};
+use crate::config::writer::{Report, SharedReport, Writer};
+use crate::observe::access_log::{self, AccessLog};
+use crate::observe::status::{MetricsPage, StatusPage};
+use crate::proxy::core::{ClientLimits, Core, Stats};
+use crate::proxy::front::Front;
+use crate::proxy::general::General;
+use crate::proxy::head::AddressRules;
+use crate::settings::{Listen, Settings, SourceKind};
+use crate::signals::{Signals, exit_when_idle};
+use crate::tls::{self, ListenerTls};
+use crate::upstream::{Lookups, Resolver};
+
+/// The version of APISIX whose behaviour is followed; clients look at it in `Server`.
+pub const APISIX_VERSION: &str = "3.18.0";
+/// Pingora copies heads into a buffer of this size before writing, so that a head and a small body
+/// leave in one segment. Reads are not buffered: heads and bodies have buffers of their own.
+const WRITE_BUFFER: usize = 1460;
+/// Tries of one request that Pingora allows in all; `retries` of an upstream is counted here.
+const MAX_TRIES: usize = 1000;
+
+/// Reads the settings, with the environment of the process.
+///
+/// # Errors
+/// Every problem of the file.
+pub fn settings(config: &Path) -> Result<(Settings, Vec<Problem>), Problems> {
+    let names: Vec<&str> = lockgate_plugins::ALL.iter().map(|def| def.name).collect();
+    crate::settings::load(config, &|name| std::env::var(name).ok(), &names)
+}
+
+/// A configuration that was read and compiled whole.
+pub struct Loaded {
+    /// The graph, with its first snapshot.
+    pub graph: Graph,
+    /// The source, to be watched.
+    pub source: FileSource,
+    /// Accepted, but not what one may think.
+    pub warnings: Vec<Problem>,
+    /// The metrics that the plugins feed.
+    pub metrics: Arc<Metrics>,
+}
+
+/// Reads and compiles the routes. All or nothing: at the start there is no previous version of
+/// anything to fall back to.
+///
+/// # Errors
+/// Every problem, and the warnings that were found on the way.
+pub fn load(
+    settings: &Settings,
+    resolver: Option<Resolver>,
+) -> Result<Loaded, (Problems, Vec<Problem>)> {
+    let metrics = Arc::new(Metrics::new(&settings.metrics_options()));
+    let mut shared = Shared::default();
+    shared.insert(Arc::clone(&metrics));
+    let ports = settings.tls.listen.iter().map(|listen| listen.addr.port()).collect();
+    shared.insert(Arc::new(lockgate_plugins::transform::redirect::TlsPorts(ports)));
+    let workshop = Workshop {
+        catalogue: Catalogue::new(lockgate_plugins::ALL, settings.plugins.clone()),
+        shared,
+        states: StateStore::default(),
+        attr: settings.plugin_attr.clone(),
+        metadata: Default::default(),
+    };
+    let mut graph = Graph::new(workshop, settings.router, resolver);
+    let (path, format) = match &settings.source {
+        SourceKind::Yaml(path) => (path, Format::Yaml),
+        SourceKind::Json(path) => (path, Format::Json),
+    };
+    let mut source = FileSource::new(path, format, |name| std::env::var(name).ok());
+    let batch = source.load().map_err(|problems| (problems, Vec::new()))?;
+    let wanted = batch.resources.iter().map(|(key, value, _)| (key.clone(), Arc::clone(value)));
+    let changes = graph.difference(wanted.collect());
+    let mut applied = graph.apply(changes);
+    batch.locate(&mut applied.problems);
+    batch.locate(&mut applied.warnings);
+    let warnings = applied.warnings.into_iter().collect();
+    match applied.problems.into_result() {
+        Ok(()) => Ok(Loaded { graph, source, warnings, metrics }),
+        Err(problems) => Err((problems, warnings)),
+    }
+}
+
+/// Serves until a signal ends it.
+pub fn run(config: &Path, upgrade: bool) -> ExitCode {
+    let (settings, mut warnings) = match settings(config) {
+        Ok(read) => read,
+        Err(problems) => return refused(&problems),
+    };
+    if let Err(error) = start_log(&settings) {
+        eprintln!("the log cannot be opened: {error}");
+        return ExitCode::FAILURE;
+    }
+    let (resolver, lookups) = Resolver::new();
+    let loaded = match load(&settings, Some(resolver)) {
+        Ok(loaded) => loaded,
+        Err((problems, _)) => return refused(&problems),
+    };
+    warnings.extend(loaded.warnings.iter().cloned());
+    warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+    match serve(settings, loaded, lookups, upgrade) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn refused(problems: &Problems) -> ExitCode {
+    for problem in problems {
+        eprintln!("error: {problem}");
+    }
+    eprintln!("not started: {} problem(s) in the configuration", problems.len());
+    ExitCode::FAILURE
+}
+
+fn serve(settings: Settings, loaded: Loaded, lookups: Lookups, upgrade: bool) -> anyhow::Result<()> {
+    let Loaded { graph, source, metrics, .. } = loaded;
+    let live = Arc::new(Live::new(graph.snapshot()));
+    let stats = Arc::new(Stats::default());
+    let report: SharedReport = Arc::default();
+    *report.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Report {
+        revision: graph.revision(),
+        loaded_at: Some(SystemTime::now()),
+        source: source.path().display().to_string(),
+        resources: graph.len(),
+        rejected: Vec::new(),
+    };
+    let core = Arc::new(core(&settings, Arc::clone(&live), Arc::clone(&stats))?);
+
+    let conf = server_conf(&settings);
+    let opt = Opt { upgrade, ..Opt::default() };
+    let mut server = Server::new_with_opt_and_conf(opt, conf);
+    if upgrade {
+        tracing::info!(
+            upgrade_sock = %settings.lockgate.upgrade_sock.display(),
+            "waiting for the running process to hand over its sockets (send it SIGQUIT)"
+        );
+    }
+    server.bootstrap();
+
+    let proxy = pingora_proxy::http_proxy(&server.configuration, General::new(Arc::clone(&core)));
+    let proxy = Arc::new(with_http2(proxy, &settings));
+    let front = Front::new(Arc::clone(&core), proxy);
+    server.add_service(front_service(&settings, &live, front)?);
+    let listening = Arc::new(AtomicBool::new(false));
+    if let Some(addr) = settings.status {
+        let page = StatusPage {
+            report: Arc::clone(&report),
+            stats: Arc::clone(&stats),
+            listening: Arc::clone(&listening),
+        };
+        server.add_service(small_service("status", addr, page));
+    }
+    if settings.prometheus.enable_export_server {
+        let path = settings.prometheus.export_uri.clone();
+        let page = MetricsPage { metrics, path, stats: Arc::clone(&stats) };
+        server.add_service(small_service("metrics", settings.prometheus.addr, page));
+    }
+
+    start_config_thread(Writer::new(graph, live, report), source, lookups)?;
+    start_readiness_thread(&settings, listening)?;
+    exit_when_idle(server.watch_execution_phase(), Arc::clone(&stats));
+    let signals = Signals {
+        upgrade_sock: settings.lockgate.upgrade_sock.clone(),
+        drain: settings.lockgate.drain,
+        stats,
+    };
+    for listen in &settings.listen {
+        tracing::info!(address = %listen.addr, "listening for HTTP");
+    }
+    for listen in &settings.tls.listen {
+        tracing::info!(address = %listen.addr, "listening for HTTPS");
+    }
+    server.run(RunArgs { shutdown_signal: Box::new(signals) });
+    Ok(())
+}
+
+fn start_log(settings: &Settings) -> std::io::Result<()> {
+    use tracing_subscriber::EnvFilter;
+    // Pingora's own lines below `warn` are about every connection.
+    let filter = format!("{0},pingora_core={1},pingora_proxy={1}", settings.error_log.level, "warn");
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(filter));
+    let builder = tracing_subscriber::fmt().with_env_filter(filter);
+    match &settings.error_log.path {
+        Some(path) => {
+            if let Some(folder) = path.parent() {
+                std::fs::create_dir_all(folder)?;
+            }
+            let file = std::fs::OpenOptions::new().create(true).append(true).open(path)?;
+            builder.with_ansi(false).with_writer(std::sync::Mutex::new(file)).init();
+        }
+        None => {
+            let colours = std::io::IsTerminal::is_terminal(&std::io::stderr());
+            builder.with_ansi(colours).with_writer(std::io::stderr).init();
+        }
+    }
+    Ok(())
+}
+
+fn core(settings: &Settings, live: Arc<Live>, stats: Arc<Stats>) -> anyhow::Result<Core> {
+    let token = if settings.server_tokens {
+        format!("APISIX/{APISIX_VERSION}")
+    } else {
+        "APISIX".to_owned()
+    };
+    let hostname = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let access_log = match &settings.access_log {
+        Some(conf) => {
+            let format = access_log::Format::parse(&conf.format, conf.escape);
+            let opened = AccessLog::open(&conf.path, format, conf.buffer);
+            let log = opened.map_err(|e| {
+                anyhow::anyhow!("the access log {} cannot be opened: {e}", conf.path.display())
+            })?;
+            Some(log)
+        }
+        None => None,
+    };
+    let client = &settings.client;
+    Ok(Core {
+        live,
+        match_options: settings.match_options,
+        addresses: AddressRules {
+            real_ip_header: settings
+                .real_ip
+                .header
+                .parse()
+                .map_err(|e| anyhow::anyhow!("real_ip_header `{}` is {e}", settings.real_ip.header))?,
+            real_ip_from: settings.real_ip.from.clone(),
+            recursive: settings.real_ip.recursive,
+            trusted: settings.trusted_addresses.clone(),
+        },
+        server_token: token.clone().into(),
+        facts: Arc::new(ServerFacts {
+            hostname: hostname.trim().to_owned(),
+            server_token: token,
+            pid: std::process::id(),
+        }),
+        show_upstream_status: settings.show_upstream_status,
+        charset: settings.charset.as_deref().map(Into::into),
+        limits: ClientLimits {
+            head: client.head,
+            body: client.body,
+            send: client.send,
+            keepalive: client.keepalive,
+            max_body: client.max_body,
+            max_connections: settings.lockgate.max_connections,
+        },
+        access_log,
+        failure_log: Default::default(),
+        stats,
+        http2: settings.http2,
+    })
+}
+
+fn server_conf(settings: &Settings) -> ServerConf {
+    ServerConf {
+        threads: settings.workers,
+        work_stealing: settings.lockgate.work_stealing,
+        upgrade_sock: settings.lockgate.upgrade_sock.display().to_string(),
+        // The real end comes from `exit_when_idle`; this is the deadline.
+        grace_period_seconds: Some(settings.shutdown_timeout.as_secs()),
+        graceful_shutdown_timeout_seconds: Some(1),
+        upstream_keepalive_pool_size: settings.upstream_keepalive.size.max(1),
+        max_retries: MAX_TRIES,
+        ..ServerConf::default()
+    }
+}
+
+fn with_http2(
+    mut proxy: pingora_proxy::HttpProxy<General>,
+    settings: &Settings,
+) -> pingora_proxy::HttpProxy<General> {
+    let mut options = pingora_core::apps::HttpServerOptions::default();
+    options.h2c = settings.http2;
+    options.h2_idle_timeout = Some(settings.client.keepalive.max(Duration::from_secs(1)));
+    proxy.server_options = Some(options);
+    proxy
+}
+
+fn front_service(settings: &Settings, live: &Arc<Live>, front: Front) -> anyhow::Result<Service<Front>> {
+    let mut service = Service::new("front".to_owned(), front);
+    for listen in &settings.listen {
+        service.add_listener(listener(listen));
+    }
+    let conf = ListenerTls {
+        protocols: settings.tls.protocols.clone(),
+        ciphers: settings.tls.ciphers.clone(),
+        fallback_sni: settings.tls.fallback_sni.clone(),
+        http2: settings.http2,
+    };
+    for listen in &settings.tls.listen {
+        let tls = tls::listener(live, &conf).map_err(|e| anyhow::anyhow!("TLS listener: {e}"))?;
+        service.add_listener(listener(listen).tls(tls));
+    }
+    Ok(service)
+}
+
+fn listener(listen: &Listen) -> ListenerConfig {
+    let mut options = TcpSocketOptions::default();
+    if listen.v6only {
+        options.ipv6_only = Some(true);
+    }
+    ListenerConfig::tcp(listen.addr.to_string())
+        .tcp_socket_options(options)
+        .l4_buffer(L4BufferSettings::new(0, WRITE_BUFFER))
+}
+
+fn small_service<A>(name: &str, addr: SocketAddr, page: A) -> Service<A> {
+    let mut service = Service::new(name.to_owned(), page);
+    service.threads = Some(1);
+    service.add_listener(ListenerConfig::tcp(addr.to_string()));
+    service
+}
+
+/// The thread that changes the configuration: reading, compiling and swapping happen beside the
+/// workers, never on them.
+fn start_config_thread(writer: Writer, source: FileSource, lookups: Lookups) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    std::thread::Builder::new().name("config".into()).spawn(move || {
+        runtime.block_on(async {
+            let (batches, rx) = mpsc::channel(1);
+            tokio::join!(source.run(batches), writer.run(rx), lookups.run());
+        });
+    })?;
+    Ok(())
+}
+
+/// Says that the process is ready once every listener accepts a connection.
+fn start_readiness_thread(settings: &Settings, listening: Arc<AtomicBool>) -> anyhow::Result<()> {
+    const LOOK: Duration = Duration::from_millis(10);
+    let addrs: Vec<SocketAddr> =
+        settings.listen.iter().chain(&settings.tls.listen).map(|listen| reachable(listen.addr)).collect();
+    std::thread::Builder::new().name("readiness".into()).spawn(move || {
+        #[allow(clippy::disallowed_methods)] // A thread of its own that has nothing else to do.
+        while !addrs.iter().all(|addr| {
+            std::net::TcpStream::connect_timeout(addr, Duration::from_secs(1)).is_ok()
+        }) {
+            std::thread::sleep(LOOK);
+        }
+        listening.store(true, Ordering::Release);
+        tracing::info!("ready");
+    })?;
+    Ok(())
+}
+
+/// An address to connect to for one to listen on.
+fn reachable(addr: SocketAddr) -> SocketAddr {
+    let ip = match addr.ip() {
+        ip if !ip.is_unspecified() => ip,
+        std::net::IpAddr::V4(_) => std::net::Ipv4Addr::LOCALHOST.into(),
+        std::net::IpAddr::V6(_) => std::net::Ipv6Addr::LOCALHOST.into(),
+    };
+    SocketAddr::new(ip, addr.port())
+}

@@ -1,0 +1,124 @@
+//! The status page: alive, ready, and what became of the configuration.
+//!
+//! | path | answer |
+//! |---|---|
+//! | `/status` | 200 `{"status":"ok"}` while the process lives |
+//! | `/status/ready` | 200, or 503 with `error` while it starts or drains |
+//! | `/status/config` | revision, age, source, and rejected resources |
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError};
+use std::time::UNIX_EPOCH;
+
+use async_trait::async_trait;
+use http::{Response, StatusCode, header};
+use lockgate_plugins::observe::prometheus::Metrics;
+use pingora_core::apps::http_app::ServeHttp;
+use pingora_core::protocols::http::ServerSession;
+use serde_json::{Value, json};
+
+use crate::config::writer::SharedReport;
+use crate::proxy::core::Stats;
+
+/// Serves the status page.
+pub struct StatusPage {
+    /// What became of the configuration.
+    pub report: SharedReport,
+    /// What is going on.
+    pub stats: Arc<Stats>,
+    /// Set once every listener accepts.
+    pub listening: Arc<AtomicBool>,
+}
+
+impl StatusPage {
+    fn answer(&self, path: &str) -> (u16, Value) {
+        match path {
+            "/status" => (200, json!({ "status": "ok" })),
+            "/status/ready" => self.ready(),
+            "/status/config" => (200, self.config()),
+            _ => (404, json!({ "error_msg": "not found: try /status, /status/ready, /status/config" })),
+        }
+    }
+
+    fn ready(&self) -> (u16, Value) {
+        let error = if self.stats.is_draining() {
+            "the process is draining"
+        } else if !self.listening.load(Ordering::Acquire) {
+            "listeners are not open yet"
+        } else {
+            return (200, json!({ "status": "ok" }));
+        };
+        (503, json!({ "status": "error", "error": error }))
+    }
+
+    fn config(&self) -> Value {
+        let report = self.report.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let loaded_at = report.loaded_at.and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+        let rejected: Vec<Value> = report
+            .rejected
+            .iter()
+            .map(|problem| {
+                json!({
+                    "resource": problem.resource,
+                    "path": problem.path,
+                    "message": problem.message,
+                    "hint": problem.hint,
+                    "file": problem.file,
+                    "line": problem.place.map(|(line, _)| line),
+                    "column": problem.place.map(|(_, column)| column),
+                })
+            })
+            .collect();
+        json!({
+            "revision": report.revision,
+            "loaded_at": loaded_at.map(|at| at.as_secs()),
+            "age_seconds": report.loaded_at.and_then(|at| at.elapsed().ok()).map(|age| age.as_secs()),
+            "source": report.source,
+            "resources": report.resources,
+            "rejected": rejected,
+            "connections": self.stats.connections.load(Ordering::Relaxed),
+            "in_flight": self.stats.in_flight.load(Ordering::Relaxed),
+        })
+    }
+}
+
+#[async_trait]
+impl ServeHttp for StatusPage {
+    async fn response(&self, session: &mut ServerSession) -> Response<Vec<u8>> {
+        let (status, body) = self.answer(session.req_header().uri.path());
+        respond(status, "application/json", format!("{body}\n").into_bytes())
+    }
+}
+
+/// Serves the metrics.
+pub struct MetricsPage {
+    /// The metrics.
+    pub metrics: Arc<Metrics>,
+    /// The path they are under.
+    pub path: String,
+    /// What is going on.
+    pub stats: Arc<Stats>,
+}
+
+#[async_trait]
+impl ServeHttp for MetricsPage {
+    async fn response(&self, session: &mut ServerSession) -> Response<Vec<u8>> {
+        if session.req_header().uri.path() != self.path {
+            let text = format!("metrics are at {}\n", self.path);
+            return respond(404, "text/plain", text.into_bytes());
+        }
+        respond(200, "text/plain; version=0.0.4", self.metrics.render())
+    }
+}
+
+fn respond(status: u16, kind: &str, body: Vec<u8>) -> Response<Vec<u8>> {
+    let length = body.len();
+    let mut response = Response::new(body);
+    *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);
+    let headers = response.headers_mut();
+    if let Ok(kind) = header::HeaderValue::from_str(kind) {
+        headers.insert(header::CONTENT_TYPE, kind);
+    }
+    headers.insert(header::CONTENT_LENGTH, header::HeaderValue::from(length));
+    response
+}

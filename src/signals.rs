@@ -1,0 +1,139 @@
+//! How the process ends: signals, drain, hand-over.
+//!
+//! | signal | what happens |
+//! |---|---|
+//! | TERM | readiness off, answers say `Connection: close`, after `drain_seconds` listeners close, exit 0 when no request is in flight or the deadline has passed |
+//! | QUIT | the same after the listening sockets went to a successor that waits for them; without one: nothing, the process goes on serving |
+//! | INT | ends at once |
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use pingora_core::server::{ExecutionPhase, ShutdownSignal, ShutdownSignalWatch};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::broadcast;
+
+use crate::proxy::core::Stats;
+
+/// How often the number of requests in flight is looked at while draining.
+const LOOK: Duration = Duration::from_millis(20);
+/// Connections that were just accepted get this long to send their request.
+const LAST_MOMENT: Duration = Duration::from_millis(200);
+
+/// Decides what a signal means.
+pub struct Signals {
+    /// Where a successor waits for the sockets.
+    pub upgrade_sock: PathBuf,
+    /// How long listeners stay open after readiness went off.
+    pub drain: Duration,
+    /// What is going on.
+    pub stats: Arc<Stats>,
+}
+
+#[async_trait]
+impl ShutdownSignalWatch for Signals {
+    async fn recv(&self) -> ShutdownSignal {
+        let (Ok(mut quit), Ok(mut term), Ok(mut int)) = (
+            signal(SignalKind::quit()),
+            signal(SignalKind::terminate()),
+            signal(SignalKind::interrupt()),
+        ) else {
+            tracing::error!("signals cannot be received; ending");
+            return ShutdownSignal::FastShutdown;
+        };
+        loop {
+            tokio::select! {
+                _ = quit.recv() => {
+                    if successor_waits(&self.upgrade_sock) {
+                        tracing::info!("SIGQUIT: handing the listening sockets to the successor");
+                        self.stats.draining.store(true, Ordering::Relaxed);
+                        return ShutdownSignal::GracefulUpgrade;
+                    }
+                    tracing::warn!(
+                        upgrade_sock = %self.upgrade_sock.display(),
+                        "SIGQUIT ignored: no successor waits for the listening sockets \
+                         (start `lockgate run --upgrade` first)"
+                    );
+                }
+                _ = term.recv() => {
+                    tracing::info!(drain_s = self.drain.as_secs(), "SIGTERM: draining");
+                    self.stats.draining.store(true, Ordering::Relaxed);
+                    wait_or(self.drain, &mut int).await;
+                    return ShutdownSignal::GracefulTerminate;
+                }
+                _ = int.recv() => {
+                    tracing::info!("SIGINT: ending at once");
+                    return ShutdownSignal::FastShutdown;
+                }
+            }
+        }
+    }
+}
+
+async fn wait_or(duration: Duration, int: &mut Signal) {
+    tokio::select! {
+        () = tokio::time::sleep(duration) => {}
+        _ = int.recv() => {}
+    }
+}
+
+/// Whether a process listens on the hand-over socket. Connecting would be taken for the hand-over
+/// itself, so the kernel's table of sockets is asked.
+fn successor_waits(sock: &Path) -> bool {
+    /// The flag of a socket that accepts connections (`SO_ACCEPTCON`).
+    const ACCEPTS: &str = "00010000";
+    let Ok(table) = std::fs::read_to_string("/proc/net/unix") else { return false };
+    let wanted = sock.to_string_lossy();
+    table.lines().any(|line| {
+        let mut words = line.split_whitespace();
+        words.nth(3) == Some(ACCEPTS) && words.nth(3).is_some_and(|path| path == wanted)
+    })
+}
+
+/// Ends the process with status 0 as soon as nothing is in flight, once listeners are closed; the
+/// framework itself would always wait for the whole grace period.
+pub fn exit_when_idle(mut phases: broadcast::Receiver<ExecutionPhase>, stats: Arc<Stats>) {
+    let watch = move || {
+        loop {
+            match phases.blocking_recv() {
+                Ok(ExecutionPhase::ShutdownGracePeriod) => break,
+                Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => {}
+                Err(broadcast::error::RecvError::Closed) => return,
+            }
+        }
+        let since = Instant::now();
+        #[allow(clippy::disallowed_methods)] // A thread of its own that has nothing else to do.
+        while since.elapsed() < LAST_MOMENT || stats.in_flight.load(Ordering::Acquire) > 0 {
+            std::thread::sleep(LOOK);
+        }
+        tracing::info!(waited_ms = since.elapsed().as_millis() as u64, "nothing in flight: ending");
+        // Access log lines are written within half a second of the last request.
+        #[allow(clippy::disallowed_methods)]
+        std::thread::sleep(crate::observe::access_log::FLUSH_EVERY + LOOK);
+        std::process::exit(0);
+    };
+    if let Err(error) = std::thread::Builder::new().name("drain".into()).spawn(watch) {
+        tracing::warn!(%error, "no thread to watch the drain: the whole grace period will be waited for");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listening_socket_is_seen_and_others_are_not() {
+        let folder = std::env::temp_dir();
+        let path = folder.join(format!("lockgate-successor-{}.sock", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        assert!(!successor_waits(&path));
+        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        assert!(successor_waits(&path));
+        drop(listener);
+        assert!(!successor_waits(&path));
+        let _ = std::fs::remove_file(&path);
+    }
+}
