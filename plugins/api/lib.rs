@@ -8,7 +8,6 @@
 //! Order of reading: [`Plugin`], [`Ctx`], [`Step`], then `plugins/echo.rs`.
 
 pub mod body_args;
-mod graphql;
 pub mod build_cx;
 pub mod ctx;
 pub mod edits;

@@ -69,16 +69,18 @@ impl Pattern {
                 .case_insensitive(flags.contains('i'))
                 .dot_matches_new_line(flags.contains('s'))
                 .multi_line(flags.contains('m'))
-                .ignore_whitespace(flags.contains('x'))
                 .backtrack_limit(BACKTRACK_LIMIT)
                 .delegate_size_limit(SIZE_LIMIT)
                 .build()
+                .map_err(|e| BadPattern(in_words(&e)))
         };
-        let regex = compile(&syntax::translate(text)).map_err(|e| {
-            // An error in the text as it was written has the right position.
-            BadPattern(compile(text).err().unwrap_or(e).to_string())
-        })?;
-        Ok(Pattern { regex, text: text.into() })
+        // An error in the text as it was written has the right position.
+        let regex = compile(&syntax::translate(text, flags.contains('x')))
+            .map_err(|e| compile(text).err().unwrap_or(e))?;
+        Ok(Pattern {
+            regex,
+            text: text.into(),
+        })
     }
 
     /// The pattern as it was written.
@@ -106,7 +108,11 @@ impl Pattern {
 
     /// The first match, as byte offsets.
     pub fn find(&self, text: &str) -> Option<(usize, usize)> {
-        self.regex.find(text).ok().flatten().map(|found| (found.start(), found.end()))
+        self.regex
+            .find(text)
+            .ok()
+            .flatten()
+            .map(|found| (found.start(), found.end()))
     }
 
     /// The groups of the first match; group 0 is the whole match, a group that took no part is
@@ -142,6 +148,21 @@ impl Pattern {
         out.push_str(&text[last?..]);
         Some(out)
     }
+}
+
+/// The engine's error; of an engine inside it, what it has to say.
+fn in_words(error: &fancy_regex::Error) -> String {
+    if let fancy_regex::Error::CompileError(compile) = error
+        && let fancy_regex::CompileError::InnerError(inner) = compile
+    {
+        if inner.size_limit().is_some() {
+            return format!("larger than {SIZE_LIMIT} bytes when compiled");
+        }
+        if let Some(syntax) = inner.syntax_error() {
+            return syntax.to_string();
+        }
+    }
+    error.to_string()
 }
 
 /// Puts the groups of a match into a replacement text. A group that does not exist or took no
@@ -184,7 +205,11 @@ fn reference(after: &str) -> Option<(Reference, &str)> {
     }
     let (digits, next) = match after.strip_prefix('{') {
         Some(inner) => inner.split_once('}')?,
-        None => after.split_at(after.find(|c: char| !c.is_ascii_digit()).unwrap_or(after.len())),
+        None => after.split_at(
+            after
+                .find(|c: char| !c.is_ascii_digit())
+                .unwrap_or(after.len()),
+        ),
     };
     let plain = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
     // A number too long to read is a group that does not exist.

@@ -39,8 +39,14 @@ pub struct Tls {
     pub sni: Option<Arc<str>>,
     /// Organisation of the client's certificate, when it presented one.
     pub client_organization: Option<String>,
-    /// Serial number of the client's certificate, hexadecimal.
+    /// Serial number of the client's certificate, hexadecimal; present whenever the certificate is.
     pub client_serial: Option<String>,
+    /// Subject of the client's certificate, as in RFC 2253.
+    pub client_subject: Option<String>,
+    /// Issuer of the client's certificate, as in RFC 2253.
+    pub client_issuer: Option<String>,
+    /// SHA-1 of the client's certificate, lower-case hexadecimal.
+    pub client_fingerprint: Option<String>,
 }
 
 /// What does not change while the process runs.
@@ -219,6 +225,8 @@ pub struct Work {
     pub sent_bytes: u64,
     /// Body bytes received from the client.
     pub received_body: u64,
+    /// Body bytes received from the upstream, where the lane counts them.
+    pub upstream_body: Option<u64>,
     /// Scheme and host used towards the upstream, for logs.
     pub upstream_scheme: &'static str,
     /// The `Host` sent upstream, for logs.
@@ -265,6 +273,7 @@ impl Work {
             sent_body: 0,
             sent_bytes: 0,
             received_body: 0,
+            upstream_body: None,
             upstream_scheme: "http",
             upstream_host: None,
             timing,
@@ -272,6 +281,11 @@ impl Work {
             gates: Gates::default(),
             locals: SmallVec::new(),
         }
+    }
+
+    /// Body bytes received from the upstream; as many as were sent where nobody counted.
+    pub fn upstream_body(&self) -> u64 {
+        self.upstream_body.unwrap_or(self.sent_body)
     }
 
     /// The value that link `link` keeps for this request; made by `init` on first use.

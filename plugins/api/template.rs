@@ -1,7 +1,13 @@
 //! Text with variables in it, parsed once.
 //!
-//! `$name` and `${name}` stand for variables, `${name ?? text}` gives a default,
-//! `\$` is a dollar that is left alone (with its backslash, as in APISIX).
+//! `$name` and `${name}` stand for variables, `${name ?? text}` gives a default, `\$` is a dollar
+//! that is left alone (with its backslash, as in APISIX). Unlike in nginx, names may hold dots.
+//!
+//! ```
+//! # use lockgate_plugin::Template;
+//! assert!(Template::parse("https://example.com/").is_constant());
+//! assert!(Template::parse("${post_arg.model ?? none}").needs_body());
+//! ```
 
 use std::borrow::Cow;
 
@@ -82,12 +88,29 @@ impl Template {
 
     /// Whether there are no variables in it.
     pub fn is_constant(&self) -> bool {
-        self.pieces.iter().all(|piece| matches!(piece, Piece::Text(_)))
+        self.vars().next().is_none()
     }
 
     /// Whether some variable looks into the request body.
     pub fn needs_body(&self) -> bool {
-        self.pieces.iter().any(|piece| matches!(piece, Piece::Var { var, .. } if var.needs_body()))
+        self.vars().any(Var::needs_body)
+    }
+
+    /// Whether some variable comes with the response.
+    pub fn needs_response(&self) -> bool {
+        self.vars().any(Var::needs_response)
+    }
+
+    /// Names that mean nothing, for a warning when the configuration is read.
+    pub fn unknown(&self) -> impl Iterator<Item = &str> {
+        self.vars().filter(|var| !var.is_known()).map(Var::name)
+    }
+
+    fn vars(&self) -> impl Iterator<Item = &Var> {
+        self.pieces.iter().filter_map(|piece| match piece {
+            Piece::Var { var, .. } => Some(var),
+            Piece::Text(_) => None,
+        })
     }
 }
 
@@ -100,8 +123,8 @@ fn reference(after: &str) -> Option<(Var, Option<String>, &str)> {
         };
         return (!name.is_empty()).then(|| (Var::parse(name), default, next));
     }
-    let word = |c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == '.');
-    let (name, next) = after.split_at(after.find(word).unwrap_or(after.len()));
+    let other = |c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == '.');
+    let (name, next) = after.split_at(after.find(other).unwrap_or(after.len()));
     (!name.is_empty()).then(|| (Var::parse(name), None, next))
 }
 
@@ -122,22 +145,66 @@ mod tests {
     }
 
     fn check(text: &str, expected: &str, resolved: usize) {
-        assert_eq!(Template::parse(text).render_counted(&Fixed), (expected.to_owned(), resolved), "{text}");
+        assert_eq!(
+            Template::parse(text).render_counted(&Fixed),
+            (expected.to_owned(), resolved),
+            "{text}"
+        );
         assert_eq!(Template::parse(text).render(&Fixed), expected);
     }
 
     #[test]
     fn texts() {
+        check("", "", 0);
         check("plain", "plain", 0);
         check("$uri", "/a", 1);
         check("x${uri}y$uri", "x/ay/a", 2);
         check("${ uri }", "/a", 1);
+        check("$uri-$uri", "/a-/a", 2);
         check("$nothing.", "", 0);
+        check("${nothing}!", "!", 0);
         check("${nothing ?? else}", "else", 1);
+        check("${nothing ?? a ?? b}", "a ?? b", 1);
+        check("${nothing??}", "", 1);
         check("${uri ?? else}", "/a", 1);
         check("\\$uri", "\\$uri", 0);
+        check("\\${uri}", "\\${uri}", 0);
+        check("$uri\\$uri", "/a\\$uri", 1);
         check("5$ and $", "5$ and $", 0);
         check("${}", "${}", 0);
+        check("${ }", "${ }", 0);
+        check("${uri", "${uri", 0);
+        check("$$uri", "$/a", 1);
+        check("é$urié", "é/aé", 1);
+        check("é${uri}é", "é/aé", 1);
         check("${arg_flag}", "true", 1);
+    }
+
+    #[test]
+    fn what_is_known_beforehand() {
+        let check = |text: &str, constant: bool, body: bool, response: bool, unknown: &[&str]| {
+            let template = Template::parse(text);
+            let got = (
+                template.is_constant(),
+                template.needs_body(),
+                template.needs_response(),
+            );
+            assert_eq!(got, (constant, body, response), "{text}");
+            assert_eq!(template.unknown().collect::<Vec<_>>(), unknown, "{text}");
+            let borrowed = matches!(template.render(&Fixed), Cow::Borrowed(_));
+            assert_eq!(borrowed, constant, "{text}");
+        };
+        check("", true, false, false, &[]);
+        check("a \\$uri", true, false, false, &[]);
+        check("$uri", false, false, false, &[]);
+        check("$uri$post_arg_a", false, true, false, &[]);
+        check("${status}", false, false, true, &[]);
+        check(
+            "$uri $nope ${nope.2}",
+            false,
+            false,
+            false,
+            &["nope", "nope.2"],
+        );
     }
 }

@@ -26,8 +26,10 @@
 // This module exists to fail tests.
 #![allow(clippy::panic, clippy::expect_used)]
 
+mod answer;
 mod exchange;
 mod head;
+mod instance;
 #[cfg(test)]
 mod tests;
 mod world;
@@ -35,16 +37,18 @@ mod world;
 use std::any::Any;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use serde_json::Value;
 
-pub use self::exchange::{Answer, Run};
+pub use self::answer::Answer;
+pub use self::exchange::Run;
 use self::head::{Fields, Req};
+pub use self::instance::Instance;
 use self::world::World;
 use crate::build_cx::BuildCx;
-use crate::plugin::{CredentialDef, Handler, Plugin, PluginDef, def};
+use crate::phase::Phases;
+use crate::plugin::{CredentialDef, Plugin, PluginDef, def};
 use crate::problem::Problems;
 use crate::request::{
     Conn, Consumer, ConsumerCredential, RouteInfo, ServerFacts, Target, Timing, Tls, Work,
@@ -56,11 +60,36 @@ pub fn run<P: Plugin>(conf: Value) -> Request {
 }
 
 /// The same for a registry entry, which also knows the plugin's credentials and metadata.
-#[must_use]
 pub fn run_def(def: PluginDef, conf: Value) -> Request {
     Request {
-        plugin: Source::Fresh(Box::new(Setup { def, conf, world: World::default() })),
+        plugin: Source::Fresh(Box::new(Setup {
+            def,
+            conf,
+            world: World::default(),
+        })),
         head: Head::default(),
+    }
+}
+
+/// A request that meets no plugin, for variables, expressions and templates.
+pub fn request() -> Request {
+    run::<Nothing>(Value::Object(serde_json::Map::new()))
+}
+
+/// A plugin that does not act.
+struct Nothing;
+
+#[derive(serde::Deserialize, schemars::JsonSchema)]
+struct NoConf {}
+
+impl Plugin for Nothing {
+    const NAME: &'static str = "nothing";
+    const PRIORITY: i32 = 0;
+    const PHASES: Phases = Phases::NONE;
+    type Conf = NoConf;
+
+    fn build(_: NoConf, _: &BuildCx<'_>) -> Result<Nothing, Problems> {
+        Ok(Nothing)
     }
 }
 
@@ -89,6 +118,8 @@ struct Setup {
     world: World,
 }
 
+type Prepare = Box<dyn FnOnce(&mut Work)>;
+
 struct Head {
     method: Option<String>,
     version: u8,
@@ -96,7 +127,7 @@ struct Head {
     peer: SocketAddr,
     tls: Option<Tls>,
     body: Option<Bytes>,
-    prepare: Vec<Box<dyn FnOnce(&mut Work)>>,
+    prepare: Vec<Prepare>,
 }
 
 impl Default for Head {
@@ -163,7 +194,12 @@ impl Request {
                 Ok(parsed) => parsed,
                 Err(out) => panic!("credential of {username}: {out}"),
             };
-            let found = ConsumerCredential { consumer, credential_id: None, conf, version: 1 };
+            let found = ConsumerCredential {
+                consumer,
+                credential_id: None,
+                conf,
+                version: 1,
+            };
             table.learn(plugin, key, found);
         }
         self
@@ -174,7 +210,9 @@ impl Request {
     #[track_caller]
     pub fn consumer(mut self, username: &str, credential: Value) -> Request {
         let def = self.setup().def;
-        let credentials = def.credential.expect("the registry entry has no credential type");
+        let credentials = def
+            .credential
+            .expect("the registry entry has no credential type");
         self.consumers([(username, def.name, credentials, credential)])
     }
 
@@ -189,7 +227,9 @@ impl Request {
     /// What is wrong with the configuration, one problem a line. Fails the test when nothing is.
     #[track_caller]
     pub fn build_error(self) -> String {
-        let Source::Fresh(setup) = self.plugin else { panic!("the plugin is built already") };
+        let Source::Fresh(setup) = self.plugin else {
+            panic!("the plugin is built already")
+        };
         match setup.build() {
             Ok(_) => panic!("the configuration was accepted"),
             Err(out) => out.to_string(),
@@ -227,7 +267,9 @@ impl Request {
     /// The client: `192.0.2.1`, `::1`, or with a port `[::1]:80`.
     #[track_caller]
     pub fn from(mut self, client: &str) -> Request {
-        let addr = client.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, 40_000));
+        let addr = client
+            .parse::<IpAddr>()
+            .map(|ip| SocketAddr::new(ip, 40_000));
         self.head.peer = addr.or_else(|_| client.parse()).expect("an address");
         self
     }
@@ -259,7 +301,9 @@ impl Request {
     pub fn body(mut self, body: impl Into<Bytes>) -> Request {
         let body = body.into();
         self.head.fields.remove("content-length");
-        self.head.fields.add("Content-Length", body.len().to_string().as_bytes());
+        self.head
+            .fields
+            .add("Content-Length", body.len().to_string().as_bytes());
         self.head.body = Some(body);
         self
     }
@@ -320,9 +364,15 @@ impl Request {
             }),
         };
         let clock = &instance.world.clock;
-        let timing = Timing { start: clock.now(), wall: clock.wall() };
+        let timing = Timing {
+            start: clock.now(),
+            wall: clock.wall(),
+        };
         let mut work = Work::new(conn, parsed, timing);
-        work.route = Some(Arc::new(RouteInfo { id: "1".into(), ..RouteInfo::default() }));
+        work.route = Some(Arc::new(RouteInfo {
+            id: "1".into(),
+            ..RouteInfo::default()
+        }));
         work.received_body = head.body.as_ref().map_or(0, |body| body.len() as u64);
         work.body = head.body;
         for prepare in head.prepare {
@@ -336,59 +386,5 @@ impl Setup {
     fn build(self) -> Result<Instance, Problems> {
         let world = Arc::new(self.world);
         Instance::new(self.def, &self.conf, world)
-    }
-}
-
-/// A built plugin.
-#[derive(Clone)]
-pub struct Instance {
-    def: PluginDef,
-    handler: Arc<dyn Handler>,
-    world: Arc<World>,
-}
-
-impl Instance {
-    fn new(def: PluginDef, conf: &Value, world: Arc<World>) -> Result<Instance, Problems> {
-        let bx = BuildCx {
-            owner: "routes/1",
-            plugin: def.name,
-            shared: &world.shared,
-            states: &world.states,
-            attr: &world.attr,
-            metadata: &world.metadata,
-        };
-        let handler = (def.build)(conf, &bx)?;
-        assert!(def.phases.contains(handler.phases()), "{} acts in undeclared phases", def.name);
-        Ok(Instance { def, handler, world })
-    }
-
-    /// Another request to the same instance.
-    pub fn request(&self) -> Request {
-        Request { plugin: Source::Built(self.clone()), head: Head::default() }
-    }
-
-    /// The instance after an edit of its configuration: same owner, same surroundings, same time.
-    #[track_caller]
-    #[must_use]
-    pub fn edited(&self, conf: &Value) -> Instance {
-        match Instance::new(self.def, conf, Arc::clone(&self.world)) {
-            Ok(instance) => instance,
-            Err(out) => panic!("the configuration was refused:\n{out}"),
-        }
-    }
-
-    /// The phases it acts in.
-    pub fn phases(&self) -> crate::Phases {
-        self.handler.phases()
-    }
-
-    /// Lets time pass.
-    pub fn advance(&self, by: Duration) {
-        self.world.clock.advance(by);
-    }
-
-    /// What plugins get as the monotonic time.
-    pub fn now(&self) -> Instant {
-        self.world.clock.now()
     }
 }

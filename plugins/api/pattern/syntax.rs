@@ -4,14 +4,16 @@
 //! `& ~ -` mean nothing inside its classes; `\Q..\E` quotes.
 
 /// The same pattern in the engine's spelling. What it does not know is left for the engine to
-/// refuse.
-pub(super) fn translate(text: &str) -> String {
+/// refuse. `extended` is the flag `x`, done here because the engine drops blanks in classes too.
+pub(super) fn translate(text: &str, extended: bool) -> String {
     let mut out = String::with_capacity(text.len() + 16);
     let mut rest = text;
     while let Some(c) = rest.chars().next() {
         rest = match c {
             '\\' => escape(rest, Where::Outside, &mut out),
             '[' => class(rest, &mut out),
+            '#' if extended => rest.split_once('\n').map_or("", |(_, next)| next),
+            _ if extended && c.is_ascii_whitespace() => &rest[1..],
             _ => {
                 out.push(c);
                 &rest[c.len_utf8()..]
@@ -72,10 +74,10 @@ fn kind(c: char) -> Option<(&'static str, bool)> {
         'D' => ("0-9", true),
         'w' => ("0-9A-Za-z_", false),
         'W' => ("0-9A-Za-z_", true),
-        's' => ("\\t\\n\\x0B\\x0C\\r\\x20", false),
-        'S' => ("\\t\\n\\x0B\\x0C\\r\\x20", true),
-        'h' => ("\\t\\x20\\xA0", false),
-        'H' => ("\\t\\x20\\xA0", true),
+        's' => ("[:space:]", false),
+        'S' => ("[:space:]", true),
+        'h' => ("[:blank:]", false),
+        'H' => ("[:blank:]", true),
         'v' => ("\\n\\x0B\\x0C\\r", false),
         'V' => ("\\n\\x0B\\x0C\\r", true),
         _ => return None,
@@ -126,11 +128,6 @@ fn class<'t>(rest: &'t str, out: &mut String) -> &'t str {
                 out.push('\\');
                 out.push(c);
                 &after[1..]
-            }
-            // Blanks are members, also where the flag `x` drops them elsewhere.
-            ' ' | '#' => {
-                literal(c, out);
-                after
             }
             _ => {
                 out.push(c);

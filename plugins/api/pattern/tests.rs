@@ -12,7 +12,10 @@ fn check_flags(pattern: &str, flags: &str, yes: &[&str], no: &[&str]) {
         assert!(compiled.is_match(text), "{pattern} should match {text:?}");
     }
     for text in no {
-        assert!(!compiled.is_match(text), "{pattern} should not match {text:?}");
+        assert!(
+            !compiled.is_match(text),
+            "{pattern} should not match {text:?}"
+        );
     }
 }
 
@@ -71,7 +74,10 @@ fn spellings_of_pcre() {
 #[test]
 fn what_is_refused() {
     let check = |pattern: &str, flags: &str, word: &str| {
-        let error = Pattern::with_flags(pattern, flags).map(|_| ()).unwrap_err().to_string();
+        let error = Pattern::with_flags(pattern, flags)
+            .map(|_| ())
+            .unwrap_err()
+            .to_string();
         assert!(error.contains(word), "{pattern}: {error}");
     };
     check("(", "", "position");
@@ -80,7 +86,9 @@ fn what_is_refused() {
     check("\\", "", "ackslash");
     check("(?R)", "", "position");
     check("a", "iz", "unknown flag \"z\"");
-    check("((a{200}){200}){200}", "", "size");
+    check("((a{200}){200}){200}", "", "larger than 4194304 bytes");
+    check("[b-a]", "", "invalid character class range");
+    check("a{3,1}", "", "repetition");
     check(&"a".repeat(TEXT_LIMIT + 1), "", "longer than");
 }
 
@@ -89,7 +97,10 @@ fn matches_and_groups() {
     let pattern = Pattern::new(r"(\d)(x)?").unwrap();
     assert_eq!(pattern.find("ab12"), Some((2, 3)));
     assert_eq!(pattern.groups(), 3);
-    assert_eq!(pattern.captures("é7"), Some(vec![Some("7".into()), Some("7".into()), None]));
+    assert_eq!(
+        pattern.captures("é7"),
+        Some(vec![Some("7".into()), Some("7".into()), None])
+    );
     assert_eq!(pattern.captures("a"), None);
     assert_eq!(pattern.text(), r"(\d)(x)?");
 }
@@ -98,8 +109,16 @@ fn matches_and_groups() {
 fn replacements() {
     let check = |pattern: &str, text: &str, to: &str, once: Option<&str>, all: Option<&str>| {
         let pattern = Pattern::new(pattern).unwrap();
-        assert_eq!(pattern.replace_once(text, to).as_deref(), once, "{pattern:?} {text} {to}");
-        assert_eq!(pattern.replace_all(text, to).as_deref(), all, "{pattern:?} {text} {to}");
+        assert_eq!(
+            pattern.replace_once(text, to).as_deref(),
+            once,
+            "{pattern:?} {text} {to}"
+        );
+        assert_eq!(
+            pattern.replace_all(text, to).as_deref(),
+            all,
+            "{pattern:?} {text} {to}"
+        );
     };
     let both = |text| (Some(text), Some(text));
     let (once, all) = both("abbbba");
@@ -115,7 +134,13 @@ fn replacements() {
     check("a", "banana", "", Some("bnana"), Some("bnn"));
     check("", "ab", "-", Some("-ab"), Some("-a-b-"));
     check("^a", "a", "", Some(""), Some(""));
-    check("(.)(.)(.)(.)(.)(.)(.)(.)(.)(j)", "abcdefghij", "$10", Some("j"), Some("j"));
+    check(
+        "(.)(.)(.)(.)(.)(.)(.)(.)(.)(j)",
+        "abcdefghij",
+        "$10",
+        Some("j"),
+        Some("j"),
+    );
 }
 
 #[test]
@@ -126,5 +151,33 @@ fn a_hopeless_match_ends() {
     assert!(!pattern.is_match(&text));
     assert_eq!(pattern.replace_all(&text, "x"), None);
     // Without look-around the same shape is linear.
-    assert_eq!(Pattern::new("^(a+)+$").unwrap().try_is_match(&(text + "!")), Ok(false));
+    assert_eq!(
+        Pattern::new("^(a+)+$").unwrap().try_is_match(&(text + "!")),
+        Ok(false)
+    );
+}
+
+proptest::proptest! {
+    #[test]
+    fn any_text_is_compiled_or_refused(text in r"[\\\[\](){}?*+|^$a-c0-2&~:<>=! QEdwshRNbx-]{0,16}") {
+        if let Ok(pattern) = Pattern::with_flags(&text, "ix") {
+            let _ = pattern.replace_all("abc 012 a-b", "<$1>");
+        }
+    }
+
+    #[test]
+    fn quoted_text_matches_itself(text in r"[^\\]{1,12}") {
+        let pattern = Pattern::new(&format!("^\\Q{text}\\E$")).unwrap();
+        proptest::prop_assert!(pattern.is_match(&text));
+    }
+
+    #[test]
+    fn class_members_match_themselves(text in r"[ -\[_-~]{1,6}") {
+        // `^` first and `-` between two others mean something in PCRE, too; so does `[:`.
+        let members: String = text.chars().filter(|c| !"^-:".contains(*c)).collect();
+        if let Some(first) = members.chars().next() {
+            let pattern = Pattern::new(&format!("^[{members}]$")).unwrap();
+            proptest::prop_assert!(pattern.is_match(&first.to_string()));
+        }
+    }
 }

@@ -1,409 +1,321 @@
-//! The checker.
+//! The checker: types, members, elements. Combinations are in `combine`, texts and numbers in `leaf`.
 
-use std::collections::HashMap;
-use std::net::{Ipv4Addr, Ipv6Addr};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
-
-use fancy_regex::Regex;
 use serde_json::{Map, Value};
 
-use super::{closest, is_secret_ref};
-use crate::problem::{Problem, Problems};
+use super::leaf::{self, same, shown};
+use super::violation::{Step, Violation};
+use super::{MAX_DEPTH, MAX_VIOLATIONS, closest, is_secret_ref};
 
-/// How deep a value may be nested.
-const MAX_DEPTH: usize = 64;
-
-/// Adds every violation of `schema` by `value`.
-pub fn validate(schema: &Value, value: &Value, out: &mut Problems) {
-    Check { root: schema, depth: 0 }.value(schema, value, out);
+/// Everything that is wrong, and whether that is not all of it.
+pub(super) fn violations(schema: &Value, value: &Value) -> (Vec<Violation>, bool) {
+    let mut check = Check { root: schema, steps: Vec::new(), depth: 0, found: Vec::new(), cut: false };
+    check.value(schema, value);
+    (check.found, check.cut)
 }
 
-struct Check<'a> {
+/// Whether `value` is valid under `schema`, a part of `root`.
+pub(super) fn holds(root: &Value, schema: &Value, value: &Value) -> bool {
+    let mut check = Check { root, steps: Vec::new(), depth: 0, found: Vec::new(), cut: false };
+    check.value(schema, value);
+    check.found.is_empty()
+}
+
+/// A walk through a value. Nothing is allocated for what is valid.
+pub(super) struct Check<'a> {
     root: &'a Value,
+    pub(super) steps: Vec<Step<'a>>,
     depth: usize,
+    found: Vec<Violation>,
+    cut: bool,
 }
 
 impl<'a> Check<'a> {
-    fn holds(&self, schema: &Value, value: &Value) -> Result<(), Problems> {
-        let mut out = Problems::default();
-        Check { root: self.root, depth: self.depth + 1 }.value(schema, value, &mut out);
-        out.into_result()
+    pub(super) fn fail(&mut self, text: impl Into<String>) {
+        self.push(Violation::new(&self.steps, text.into(), None));
     }
 
-    fn below(&self, schema: &Value, value: &Value, out: &mut Problems) {
-        Check { root: self.root, depth: self.depth + 1 }.value(schema, value, out);
+    pub(super) fn fail_with(&mut self, text: impl Into<String>, hint: String) {
+        self.push(Violation::new(&self.steps, text.into(), Some(hint)));
     }
 
-    fn value(&self, schema: &Value, value: &Value, out: &mut Problems) {
-        let Value::Object(schema) = schema else {
-            if *schema == Value::Bool(false) {
-                out.add("", "value wasn't supposed to match schema");
-            }
-            return;
-        };
-        if self.depth > MAX_DEPTH {
-            out.add("", format!("nested deeper than {MAX_DEPTH}"));
+    pub(super) fn push(&mut self, violation: Violation) {
+        if self.found.len() < MAX_VIOLATIONS {
+            self.found.push(violation);
+        } else {
+            self.cut = true;
+        }
+    }
+
+    /// What is wrong under another schema, without reporting it.
+    pub(super) fn trial(&mut self, schema: &'a Value, value: &'a Value) -> Vec<Violation> {
+        let held = (std::mem::take(&mut self.found), self.cut);
+        self.value(schema, value);
+        let found = std::mem::replace(&mut self.found, held.0);
+        self.cut = held.1;
+        found
+    }
+
+    pub(super) fn below(&mut self, step: Step<'a>, schema: &'a Value, value: &'a Value) {
+        self.steps.push(step);
+        self.value(schema, value);
+        self.steps.pop();
+    }
+
+    pub(super) fn value(&mut self, schema: &'a Value, value: &'a Value) {
+        if self.depth >= MAX_DEPTH {
+            self.fail(format!("value and schema are nested deeper than {MAX_DEPTH}"));
             return;
         }
-        if let Some(target) = schema.get("$ref").and_then(Value::as_str) {
-            match target.strip_prefix('#').and_then(|path| self.root.pointer(path)) {
-                Some(target) => self.below(target, value, out),
-                None => out.add("", format!("schema refers to {target}, which does not exist")),
-            }
-            return;
+        self.depth += 1;
+        match schema {
+            Value::Bool(false) => self.fail("expect false always"),
+            Value::Object(schema) => match schema.get("$ref").and_then(Value::as_str) {
+                Some(target) => match target_of(self.root, target) {
+                    Some(target) => self.value(target, value),
+                    None => self.fail(format!("the schema refers to {target}, which it does not have")),
+                },
+                None => self.keywords(schema, value),
+            },
+            _ => {}
         }
+        self.depth -= 1;
+    }
+
+    fn keywords(&mut self, schema: &'a Map<String, Value>, value: &'a Value) {
         // A reference to a secret stands for a text that is not known yet.
-        if value.as_str().is_some_and(is_secret_ref) && allows_text(schema) {
+        if value.as_str().is_some_and(is_secret_ref) && wants(schema, "string") {
             return;
         }
-        if !self.kind(schema, value, out) {
+        if !self.kind(schema, value) {
             return;
         }
-        if let Some(list) = schema.get("enum").and_then(Value::as_array)
-            && !list.iter().any(|item| same(item, value))
+        match value {
+            Value::Object(map) => {
+                self.object(schema, map);
+                if map.is_empty() && names_kind(schema, "array") {
+                    self.array(schema, &[]);
+                }
+            }
+            Value::Array(list) => {
+                self.array(schema, list);
+                if list.is_empty() && names_kind(schema, "object") {
+                    self.no_members(schema);
+                }
+            }
+            Value::String(text) => leaf::text(schema, text, |problem| self.fail(problem)),
+            Value::Number(_) => leaf::number(schema, value, |problem| self.fail(problem)),
+            _ => {}
+        }
+        if let Some(allowed) = schema.get("enum").and_then(Value::as_array)
+            && !allowed.iter().any(|item| same(item, value))
         {
-            let allowed: Vec<String> = list.iter().filter(|v| !v.is_null()).map(Value::to_string).collect();
-            out.push(
-                Problem::new("", "matches none of the enum values")
-                    .hint(format!("found {value}, allowed: {}", allowed.join(", "))),
-            );
+            self.fail_with("matches none of the enum values", leaf::allowed(allowed.iter(), value));
         }
         if let Some(wanted) = schema.get("const")
             && !same(wanted, value)
         {
-            out.add("", format!("expected {wanted}, found {value}"));
+            let hint = format!("found {}, allowed: {}", shown(value), shown(wanted));
+            self.fail_with("failed to check const value", hint);
         }
-        match value {
-            Value::Object(map) => self.object(schema, map, out),
-            Value::Array(list) => self.array(schema, list, out),
-            Value::String(text) => string(schema, text, out),
-            Value::Number(number) => numeric(schema, number.as_f64().unwrap_or(0.0), value, out),
-            _ => {}
-        }
-        self.combined(schema, value, out);
+        self.combined(schema, value);
     }
 
     /// Whether the type is right; nothing else is checked when it is not.
-    fn kind(&self, schema: &Map<String, Value>, value: &Value, out: &mut Problems) -> bool {
-        let Some(kind) = schema.get("type") else { return true };
-        let kinds: Vec<&str> = match kind {
-            Value::String(kind) => vec![kind],
-            Value::Array(kinds) => kinds.iter().filter_map(Value::as_str).collect(),
-            _ => return true,
-        };
-        if kinds.iter().any(|kind| is_kind(kind, value)) {
+    fn kind(&mut self, schema: &Map<String, Value>, value: &Value) -> bool {
+        if fits_kind(schema, value) {
             return true;
         }
         // `null` only says that a member may be left out.
-        let named: Vec<&str> = kinds.iter().copied().filter(|kind| *kind != "null").collect();
-        let found = lua_type(value);
-        out.add("", match named.as_slice() {
+        let named: Vec<&str> = kinds(schema).filter(|kind| *kind != "null").collect();
+        let found = leaf::lua_type(value);
+        self.fail(match named.as_slice() {
             [one] => format!("wrong type: expected {one}, got {found}"),
             several => format!("wrong type: expected one of {}, got {found}", several.join(", ")),
         });
         false
     }
 
-    fn object(&self, schema: &Map<String, Value>, map: &Map<String, Value>, out: &mut Problems) {
-        let count = map.len() as u64;
-        if let Some(min) = schema.get("minProperties").and_then(Value::as_u64)
-            && count < min
-        {
-            out.add("", format!("expect object to have at least {min} properties"));
-        }
-        if let Some(max) = schema.get("maxProperties").and_then(Value::as_u64)
-            && count > max
-        {
-            out.add("", format!("expect object to have at most {max} properties"));
-        }
-        for name in schema.get("required").and_then(Value::as_array).into_iter().flatten() {
-            let name = name.as_str().unwrap_or_default();
-            if map.get(name).is_none_or(Value::is_null) {
-                out.add("", format!("property \"{name}\" is required"));
-            }
-        }
+    fn object(&mut self, schema: &'a Map<String, Value>, map: &'a Map<String, Value>) {
         let properties = schema.get("properties").and_then(Value::as_object);
         let patterns = schema.get("patternProperties").and_then(Value::as_object);
+        let extra = schema.get("additionalProperties");
         for (name, value) in map {
-            let mut known = false;
-            if let Some(property) = properties.and_then(|p| p.get(name)) {
-                known = true;
-                self.below(property, value, &mut out.at(name));
+            let named = properties.and_then(|properties| properties.get(name));
+            if let Some(property) = named
+                && !self.stands_for_nothing(schema, name, property, value)
+            {
+                self.below(Step::Member(name), property, value);
             }
+            let mut known = named.is_some();
             for (pattern, property) in patterns.into_iter().flatten() {
-                if matches(pattern, name) {
+                if self.matches(pattern, name) {
                     known = true;
-                    self.below(property, value, &mut out.at(name));
+                    self.below(Step::Matching(name, pattern), property, value);
                 }
             }
-            match schema.get("additionalProperties") {
+            match extra {
                 Some(Value::Bool(false)) if !known => {
-                    let names = properties.into_iter().flat_map(|p| p.keys()).map(String::as_str);
-                    let mut problem = Problem::new(name.as_str(), format!("additional properties forbidden, found {name}"));
-                    problem.hint = closest(name, names).map(|c| format!("did you mean `{c}`?"));
-                    out.push(problem);
+                    let names = properties.into_iter().flat_map(Map::keys).map(String::as_str);
+                    let hint = closest(name, names).map(|close| format!("did you mean `{close}`?"));
+                    self.push(Violation::extra(&self.steps, name, hint));
                 }
-                Some(extra @ Value::Object(_)) if !known => self.below(extra, value, &mut out.at(name)),
+                Some(extra @ Value::Object(_)) if !known => self.below(Step::Extra(name), extra, value),
                 _ => {}
             }
         }
-        self.dependencies(schema, map, out);
+        self.required(schema, map);
+        self.dependencies(schema, map);
+        self.count(schema, map.len());
     }
 
-    fn dependencies(&self, schema: &Map<String, Value>, map: &Map<String, Value>, out: &mut Problems) {
-        for keyword in ["dependencies", "dependentRequired", "dependentSchemas"] {
-            for (name, needs) in schema.get(keyword).and_then(Value::as_object).into_iter().flatten() {
-                if !map.contains_key(name) {
-                    continue;
+    /// What an empty list lacks where it stands for an empty object.
+    fn no_members(&mut self, schema: &Map<String, Value>) {
+        for name in strings(schema.get("required")) {
+            self.fail(format!("property \"{name}\" is required"));
+        }
+        self.count(schema, 0);
+    }
+
+    /// A `null` that the schema has no use for is a member that was left out.
+    fn stands_for_nothing(
+        &self,
+        schema: &Map<String, Value>,
+        name: &str,
+        property: &Value,
+        value: &Value,
+    ) -> bool {
+        value.is_null()
+            && !accepts_null(self.root, property, 0)
+            && !strings(schema.get("required")).any(|required| required == name)
+    }
+
+    fn required(&mut self, schema: &Map<String, Value>, map: &Map<String, Value>) {
+        for name in strings(schema.get("required")) {
+            // A `null` where something else is required has been reported as a wrong type.
+            if !map.contains_key(name) {
+                self.fail(format!("property \"{name}\" is required"));
+            }
+        }
+    }
+
+    fn count(&mut self, schema: &Map<String, Value>, members: usize) {
+        let members = members as u64;
+        if let Some(min) = limit(schema, "minProperties").filter(|min| members < *min) {
+            self.fail(format!("expect object to have at least {min} properties"));
+        }
+        if let Some(max) = limit(schema, "maxProperties").filter(|max| members > *max) {
+            self.fail(format!("expect object to have at most {max} properties"));
+        }
+    }
+
+    fn array(&mut self, schema: &'a Map<String, Value>, list: &'a [Value]) {
+        let length = list.len() as u64;
+        if let Some(min) = limit(schema, "minItems").filter(|min| length < *min) {
+            self.fail(format!("expect array to have at least {min} items"));
+        }
+        if let Some(max) = limit(schema, "maxItems").filter(|max| length > *max) {
+            self.fail(format!("expect array to have at most {max} items"));
+        }
+        let items = Items::of(schema);
+        for (at, item) in list.iter().enumerate() {
+            match items.schema(at) {
+                Some((Value::Bool(false), true)) => {
+                    self.fail("found unexpected extra items in array");
+                    break;
                 }
-                if let Value::Array(needs) = needs {
-                    for need in needs.iter().filter_map(Value::as_str) {
-                        if !map.contains_key(need) {
-                            out.add("", format!("property \"{need}\" is required when \"{name}\" is set"));
-                        }
-                    }
-                } else if let Err(problems) = self.holds(needs, &Value::Object(map.clone())) {
-                    out.add("", format!("failed to validate dependent schema for \"{name}\": {problems}"));
-                }
+                Some((schema, true)) => self.below(Step::ExtraItem(at), schema, item),
+                Some((schema, false)) => self.below(Step::Item(at), schema, item),
+                None => break,
             }
         }
-    }
-
-    fn array(&self, schema: &Map<String, Value>, list: &[Value], out: &mut Problems) {
-        let count = list.len() as u64;
-        if let Some(min) = schema.get("minItems").and_then(Value::as_u64)
-            && count < min
+        if schema.get("uniqueItems") == Some(&Value::Bool(true))
+            && let Some((a, b)) = leaf::twice(list)
         {
-            out.add("", format!("expect array to have at least {min} items"));
-        }
-        if let Some(max) = schema.get("maxItems").and_then(Value::as_u64)
-            && count > max
-        {
-            out.add("", format!("expect array to have at most {max} items"));
-        }
-        if schema.get("uniqueItems") == Some(&Value::Bool(true)) {
-            unique(list, out);
-        }
-        let tuple = match (schema.get("prefixItems"), schema.get("items")) {
-            (Some(Value::Array(tuple)), _) | (None, Some(Value::Array(tuple))) => Some(tuple),
-            _ => None,
-        };
-        let rest = match tuple {
-            Some(_) => schema.get("additionalItems"),
-            None => schema.get("items"),
-        };
-        for (i, item) in list.iter().enumerate() {
-            if let Some(schema) = tuple.and_then(|tuple| tuple.get(i)).or(rest) {
-                self.below(schema, item, &mut out.at_index(i));
-            }
+            self.fail(format!("expected unique items but items {} and {} are equal", a + 1, b + 1));
         }
     }
 
-    fn combined(&self, schema: &Map<String, Value>, value: &Value, out: &mut Problems) {
-        for (i, part) in list(schema, "allOf").iter().enumerate() {
-            if let Err(problems) = self.holds(part, value) {
-                if problems.iter().all(|p| p.path.is_empty()) {
-                    out.add("", format!("allOf {} failed: {problems}", i + 1));
-                } else {
-                    out.extend(problems);
-                }
-            }
-        }
-        let any = list(schema, "anyOf");
-        if !any.is_empty() {
-            self.any_of(any, value, out);
-        }
-        let one = list(schema, "oneOf");
-        if !one.is_empty() {
-            self.one_of(one, value, out);
-        }
-        if let Some(not) = schema.get("not")
-            && self.holds(not, value).is_ok()
-        {
-            out.add("", "value wasn't supposed to match schema");
-        }
-        if let Some(condition) = schema.get("if") {
-            let (branch, text) = match self.holds(condition, value) {
-                Ok(()) => ("then", "then clause did not match"),
-                Err(_) => ("else", "else clause did not match"),
-            };
-            if let Some(branch) = schema.get(branch)
-                && self.holds(branch, value).is_err()
-            {
-                out.add("", text);
-            }
+    /// Whether a name matches a pattern; a pattern that is none is reported.
+    fn matches(&mut self, pattern: &str, name: &str) -> bool {
+        leaf::matches(pattern, name).unwrap_or_else(|text| {
+            self.fail(text);
+            false
+        })
+    }
+}
+
+/// Which schema an element has: `items`, or `prefixItems` and what follows them.
+pub(super) struct Items<'s> {
+    tuple: &'s [Value],
+    rest: Option<&'s Value>,
+}
+
+impl<'s> Items<'s> {
+    pub(super) fn of(schema: &'s Map<String, Value>) -> Items<'s> {
+        let (items, prefix) = (schema.get("items"), schema.get("prefixItems").and_then(Value::as_array));
+        match (prefix, items) {
+            (Some(tuple), rest) => Items { tuple, rest },
+            (None, Some(Value::Array(tuple))) => Items { tuple, rest: schema.get("additionalItems") },
+            (None, rest) => Items { tuple: &[], rest },
         }
     }
 
-    fn any_of(&self, any: &[Value], value: &Value, out: &mut Problems) {
-        let mut failures = Vec::new();
-        for part in any {
-            match self.holds(part, value) {
-                Ok(()) => return,
-                Err(problems) => failures.push((part, problems)),
-            }
-        }
-        // An optional part is `T or null`: the violation of T is the one to show.
-        let real: Vec<_> = failures.iter().filter(|(part, _)| part.get("type") != Some(&"null".into())).collect();
-        if let [(_, only)] = real.as_slice() {
-            out.extend(only.clone());
-            return;
-        }
-        let required: Vec<String> =
-            any.iter().filter_map(|part| part.get("required")).map(Value::to_string).collect();
-        out.add("", if required.len() == any.len() && value.is_object() {
-            format!("object matches none of the required: {}", required.join(" or "))
-        } else {
-            "matches none of the required".to_owned()
-        });
-    }
-
-    fn one_of(&self, one: &[Value], value: &Value, out: &mut Problems) {
-        let hits: Vec<usize> = (0..one.len()).filter(|&i| self.holds(&one[i], value).is_ok()).collect();
-        // Constants of an enum with a description each: an enum in disguise.
-        let constants: Vec<&Value> = one.iter().filter_map(|part| part.get("const").or_else(|| part.get("enum"))).collect();
-        match hits.as_slice() {
-            [_] => {}
-            [] if constants.len() == one.len() => {
-                let allowed: Vec<String> = constants.iter().map(|c| c.to_string()).collect();
-                out.push(
-                    Problem::new("", "matches none of the enum values")
-                        .hint(format!("found {value}, allowed: {}", allowed.join(", "))),
-                );
-            }
-            [] => out.add("", "value should match only one schema, but matches none"),
-            [a, b, ..] => out.add(
-                "",
-                format!("value should match only one schema, but matches both schemas {} and {}", a + 1, b + 1),
-            ),
+    /// The schema of element `at`, and whether it is one behind a tuple.
+    pub(super) fn schema(&self, at: usize) -> Option<(&'s Value, bool)> {
+        match self.tuple.get(at) {
+            Some(own) => Some((own, false)),
+            None => self.rest.map(|rest| (rest, !self.tuple.is_empty())),
         }
     }
 }
 
-fn list<'v>(schema: &'v Map<String, Value>, keyword: &str) -> &'v [Value] {
-    schema.get(keyword).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+/// What a `$ref` refers to.
+pub(super) fn target_of<'s>(root: &'s Value, reference: &str) -> Option<&'s Value> {
+    reference.strip_prefix('#').and_then(|pointer| root.pointer(pointer))
 }
 
-fn allows_text(schema: &Map<String, Value>) -> bool {
-    match schema.get("type") {
-        None => true,
-        Some(Value::String(kind)) => kind == "string",
-        Some(Value::Array(kinds)) => kinds.iter().any(|kind| kind == "string"),
-        Some(_) => false,
-    }
+/// The texts of a list such as `required`.
+pub(super) fn strings(list: Option<&Value>) -> impl Iterator<Item = &str> {
+    list.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
 }
 
-fn is_kind(kind: &str, value: &Value) -> bool {
-    match kind {
-        "null" => value.is_null(),
-        "boolean" => value.is_boolean(),
-        "string" => value.is_string(),
-        "number" => value.is_number(),
-        "integer" => value.as_f64().is_some_and(|n| n.fract() == 0.0),
-        // Lua cannot tell an empty list from an empty object, so neither may we.
-        "object" => value.is_object() || value.as_array().is_some_and(Vec::is_empty),
-        "array" => value.is_array() || value.as_object().is_some_and(Map::is_empty),
-        _ => false,
-    }
+/// The types a schema names; none when it does not say.
+pub(super) fn kinds(schema: &Map<String, Value>) -> impl Iterator<Item = &str> {
+    let kind = schema.get("type");
+    kind.and_then(Value::as_str).into_iter().chain(strings(kind))
 }
 
-/// The names of Lua's types, which APISIX's messages use.
-fn lua_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "nil",
-        Value::Bool(_) => "boolean",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) | Value::Object(_) => "table",
-    }
+/// Whether a schema names a type.
+pub(super) fn names_kind(schema: &Map<String, Value>, kind: &str) -> bool {
+    kinds(schema).any(|named| named == kind)
 }
 
-fn same(a: &Value, b: &Value) -> bool {
-    match (a.as_f64(), b.as_f64()) {
-        (Some(a), Some(b)) => a == b,
-        _ => a == b,
-    }
+/// Whether a schema names a type or does not say.
+fn wants(schema: &Map<String, Value>, kind: &str) -> bool {
+    !schema.contains_key("type") || names_kind(schema, kind)
 }
 
-fn unique(list: &[Value], out: &mut Problems) {
-    for (b, item) in list.iter().enumerate() {
-        if let Some(a) = list[..b].iter().position(|other| same(other, item)) {
-            out.add("", format!("expected unique items but items {} and {} are equal", a + 1, b + 1));
-            return;
-        }
-    }
+/// Whether a value is of a type that the schema allows.
+pub(super) fn fits_kind(schema: &Map<String, Value>, value: &Value) -> bool {
+    !schema.contains_key("type") || kinds(schema).any(|kind| leaf::is_kind(kind, value))
 }
 
-fn string(schema: &Map<String, Value>, text: &str, out: &mut Problems) {
-    let length = text.chars().count() as u64;
-    if let Some(min) = schema.get("minLength").and_then(Value::as_u64)
-        && length < min
-    {
-        out.add("", format!("string too short, expected at least {min}, got {length}"));
+/// Whether `null` means something under a schema.
+pub(super) fn accepts_null(root: &Value, schema: &Value, depth: usize) -> bool {
+    let Some(schema) = schema.as_object().filter(|_| depth < MAX_DEPTH) else { return true };
+    if let Some(target) = schema.get("$ref").and_then(Value::as_str) {
+        return target_of(root, target).is_none_or(|target| accepts_null(root, target, depth + 1));
     }
-    if let Some(max) = schema.get("maxLength").and_then(Value::as_u64)
-        && length > max
-    {
-        out.add("", format!("string too long, expected at most {max}, got {length}"));
-    }
-    if let Some(pattern) = schema.get("pattern").and_then(Value::as_str)
-        && !matches(pattern, text)
-    {
-        out.add("", format!("failed to match pattern \"{pattern}\" with \"{text}\""));
-    }
-    let format = schema.get("format").and_then(Value::as_str);
-    let name = match format {
-        Some("ipv4") if text.parse::<Ipv4Addr>().is_err() => "ipv4",
-        Some("ipv6") if text.parse::<Ipv6Addr>().is_err() => "ipv6",
-        _ => return,
-    };
-    out.add("", format!("expect valid {name} address but got: {text}"));
+    let listed = |keyword: &str| schema.get(keyword).and_then(Value::as_array);
+    wants(schema, "null")
+        && listed("enum").is_none_or(|allowed| allowed.contains(&Value::Null))
+        && schema.get("const").is_none_or(Value::is_null)
+        && ["anyOf", "oneOf"].iter().filter_map(|keyword| listed(keyword)).all(|parts| {
+            parts.iter().any(|part| accepts_null(root, part, depth + 1))
+        })
+        && listed("allOf").is_none_or(|parts| parts.iter().all(|part| accepts_null(root, part, depth + 1)))
 }
 
-fn numeric(schema: &Map<String, Value>, n: f64, shown: &Value, out: &mut Problems) {
-    let limit = |keyword: &str| schema.get(keyword).and_then(|v| Some((v.as_f64()?, v)));
-    let mut fail = |text: &str, bound: &Value| out.add("", format!("expected {shown} to be {text} {bound}"));
-    if let Some((min, v)) = limit("minimum")
-        && n < min
-    {
-        fail("at least", v);
-    }
-    if let Some((max, v)) = limit("maximum")
-        && n > max
-    {
-        fail("at most", v);
-    }
-    if let Some((min, v)) = limit("exclusiveMinimum")
-        && n <= min
-    {
-        fail("greater than", v);
-    }
-    if let Some((max, v)) = limit("exclusiveMaximum")
-        && n >= max
-    {
-        fail("smaller than", v);
-    }
-    if let Some((step, v)) = limit("multipleOf")
-        && (n / step).fract() != 0.0
-    {
-        fail("a multiple of", v);
-    }
-}
-
-/// Whether a schema's pattern occurs in a text. Compiled patterns are kept: schemas are constants
-/// of the program, so there are only so many.
-fn matches(pattern: &str, text: &str) -> bool {
-    static MEMO: LazyLock<Mutex<HashMap<String, Option<Arc<Regex>>>>> = LazyLock::new(Mutex::default);
-    let compiled = {
-        let mut memo = MEMO.lock().unwrap_or_else(PoisonError::into_inner);
-        match memo.get(pattern) {
-            Some(found) => found.clone(),
-            None => {
-                let made = Regex::new(pattern).ok().map(Arc::new);
-                memo.insert(pattern.to_owned(), made.clone());
-                made
-            }
-        }
-    };
-    compiled.is_some_and(|regex| regex.is_match(text).unwrap_or(false))
+fn limit(schema: &Map<String, Value>, keyword: &str) -> Option<u64> {
+    schema.get(keyword).and_then(Value::as_u64)
 }

@@ -3,18 +3,18 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use serde_json::Value;
 
-use super::head::{Fields, Req, Resp};
-use super::world::block_on;
 use super::Instance;
+use super::answer::{Answer, parts};
+use super::head::{Req, Resp};
+use super::world::block_on;
 use crate::ctx::{Chunk, Ctx};
 use crate::phase::Phase;
 use crate::plugin::{Flow, Outcome, PluginError, Step};
 use crate::reply::{Body, Reply};
 use crate::request::{Origin, Work};
 use crate::var::{Lookup, Var};
-use crate::view::ReqView;
+use crate::view::{ReqView, RespView};
 
 /// The identity of the plugin for its per-request values; any number will do.
 const LINK: usize = 1;
@@ -24,6 +24,8 @@ pub struct Run {
     instance: Instance,
     req: Req,
     work: Work,
+    /// The head that the header filter saw.
+    resp: Option<Resp>,
     outcome: Result<Flow, PluginError>,
     slept: Duration,
 }
@@ -48,7 +50,14 @@ impl Run {
             }
         }
         let slept = instance.world.clock.slept() - before;
-        Run { instance, req, work, outcome, slept }
+        Run {
+            instance,
+            req,
+            work,
+            resp: None,
+            outcome,
+            slept,
+        }
     }
 
     /// The plugin let the request pass.
@@ -59,7 +68,11 @@ impl Run {
             Ok(Flow::Next) => self,
             Ok(Flow::Reply(reply)) => {
                 let answer = Answer::of(reply, &self.work);
-                panic!("expected the request to pass, got {}: {}", answer.status, answer.text())
+                panic!(
+                    "expected the request to pass, got {}: {}",
+                    answer.status,
+                    answer.text()
+                )
             }
             Err(error) => panic!("expected the request to pass, the plugin failed: {error}"),
         }
@@ -71,7 +84,9 @@ impl Run {
     pub fn expect_reply(&self, status: u16) -> Answer {
         let answer = match &self.outcome {
             Ok(Flow::Reply(reply)) => Answer::of(reply, &self.work),
-            Err(PluginError { reply: Some(reply), .. }) => Answer::of(reply, &self.work),
+            Err(PluginError {
+                reply: Some(reply), ..
+            }) => Answer::of(reply, &self.work),
             Ok(Flow::Next) => panic!("expected {status}, the request passed"),
             Err(error) => panic!("expected {status}, the plugin failed: {error}"),
         };
@@ -101,7 +116,10 @@ impl Run {
 
     /// Every value of a header as the upstream gets it.
     pub fn upstream_headers(&self, name: &str) -> Vec<String> {
-        self.req.fields.edited(&self.work.request.headers).texts(name)
+        self.req
+            .fields
+            .edited(&self.work.request.headers)
+            .texts(name)
     }
 
     /// Path and query as the upstream gets them.
@@ -124,19 +142,38 @@ impl Run {
 
     /// The `Host` as the upstream gets it with `pass_host: pass`.
     pub fn upstream_host(&self) -> String {
-        let host = self.work.request.host.as_deref().unwrap_or(self.req.authority());
+        let host = self
+            .work
+            .request
+            .host
+            .as_deref()
+            .unwrap_or(self.req.authority());
         String::from_utf8_lossy(host).into_owned()
     }
 
     /// The consumer the plugin attached.
     pub fn consumer(&self) -> Option<&str> {
-        self.work.consumer.as_ref().map(|found| &*found.consumer.username)
+        self.work
+            .consumer
+            .as_ref()
+            .map(|found| &*found.consumer.username)
     }
 
     /// The value of a variable now, as text.
     pub fn var(&self, name: &str) -> Option<String> {
-        let lookup = Lookup { req: &self.req, resp: None, work: &self.work };
-        lookup.into_var(&Var::parse(name)).map(|value| value.as_text().into_owned())
+        self.lookup()
+            .into_var(&Var::parse(name))
+            .map(|value| value.as_text().into_owned())
+    }
+
+    /// All variables as they are now; those of the response once there is one.
+    pub fn lookup(&self) -> Lookup<'_> {
+        let resp = self.resp.as_ref().map(|resp| resp as &dyn RespView);
+        Lookup {
+            req: &self.req,
+            resp,
+            work: &self.work,
+        }
     }
 
     /// Everything that is known about the request.
@@ -153,8 +190,10 @@ impl Run {
     /// ends the body), log. Fails the test when the plugin had answered itself.
     #[track_caller]
     pub fn respond(&mut self, status: u16, headers: &[(&str, &str)], chunks: &[&str]) -> Answer {
-        let chunks: Vec<Bytes> =
-            chunks.iter().map(|chunk| Bytes::copy_from_slice(chunk.as_bytes())).collect();
+        let chunks: Vec<Bytes> = chunks
+            .iter()
+            .map(|chunk| Bytes::copy_from_slice(chunk.as_bytes()))
+            .collect();
         self.respond_bytes(status, headers, &chunks)
     }
 
@@ -171,7 +210,10 @@ impl Run {
             Ok(Flow::Reply(reply)) => panic!("the plugin answered {} itself", reply.status),
             Err(error) => panic!("the plugin failed: {error}"),
         }
-        let mut resp = Resp { status, ..Resp::default() };
+        let mut resp = Resp {
+            status,
+            ..Resp::default()
+        };
         for (name, value) in headers {
             resp.fields.add(name, value.as_bytes());
         }
@@ -184,7 +226,9 @@ impl Run {
         let stock;
         let reply = match &self.outcome {
             Ok(Flow::Reply(reply)) => reply,
-            Err(PluginError { reply: Some(reply), .. }) => reply,
+            Err(PluginError {
+                reply: Some(reply), ..
+            }) => reply,
             Err(_) => {
                 stock = Reply::status(500);
                 &stock
@@ -195,18 +239,28 @@ impl Run {
         let (stock, reason) = (matches!(reply.body, Body::Stock), reply.reason);
         self.work.reason = reason;
         let answer = self.respond_with(head, &[body], Origin::Gateway);
-        Answer { stock, reason, ..answer }
+        Answer {
+            stock,
+            reason,
+            ..answer
+        }
     }
 
     fn respond_with(&mut self, resp: Resp, chunks: &[Bytes], origin: Origin) -> Answer {
-        let Run { instance, req, work, .. } = self;
+        let Run {
+            instance,
+            req,
+            work,
+            ..
+        } = self;
+        let resp = self.resp.insert(resp);
         let handler = &instance.handler;
         let phases = handler.phases();
         let mut errors = Vec::new();
         let mut cut = false;
         work.origin = origin;
         if phases.has(Phase::HeaderFilter) {
-            let mut cx = Ctx::new(req, Some(&resp), work, &*instance.world);
+            let mut cx = Ctx::new(req, Some(resp), work, &*instance.world);
             cx.enter(LINK);
             if let Err(error) = handler.header_filter(&mut cx) {
                 errors.push(error.message);
@@ -221,9 +275,12 @@ impl Run {
         let end = [Bytes::new()];
         let chunks = if chunks.is_empty() { &end } else { chunks };
         for (at, data) in chunks.iter().enumerate() {
-            let mut chunk = Chunk { data: data.clone(), last: at + 1 == chunks.len() };
+            let mut chunk = Chunk {
+                data: data.clone(),
+                last: at + 1 == chunks.len(),
+            };
             if phases.has(Phase::BodyFilter) {
-                let mut cx = Ctx::new(req, Some(&resp), work, &*instance.world);
+                let mut cx = Ctx::new(req, Some(resp), work, &*instance.world);
                 cx.enter(LINK);
                 if let Err(error) = handler.body_filter(&mut chunk, &mut cx) {
                     errors.push(error.message);
@@ -237,13 +294,21 @@ impl Run {
         work.sent_bytes = work.sent_body;
         work.finished = Some(instance.world.clock.now());
         if phases.has(Phase::Log) {
-            let mut cx = Ctx::new(req, Some(&resp), work, &*instance.world);
+            let mut cx = Ctx::new(req, Some(resp), work, &*instance.world);
             cx.enter(LINK);
             handler.log(&mut cx);
         }
         let status = work.status;
         let body = body.into();
-        Answer { status, fields, body, stock: false, reason: "", errors, cut }
+        Answer {
+            status,
+            fields,
+            body,
+            stock: false,
+            reason: "",
+            errors,
+            cut,
+        }
     }
 }
 
@@ -252,97 +317,5 @@ fn settle(outcome: Outcome<'_>) -> Result<Flow, PluginError> {
         Step::Next => Ok(Flow::Next),
         Step::Reply(reply) => Ok(Flow::Reply(reply)),
         Step::Wait(future) => block_on(future),
-    }
-}
-
-/// Head and body of a reply. A repeated name replaces the first time and adds from then on, as in
-/// the proxy; there is no default content type here.
-fn parts(reply: &Reply) -> (Resp, Bytes) {
-    let mut fields = Fields::default();
-    for (key, value) in &reply.headers {
-        fields.add(key.spelled(), value);
-    }
-    let body = match &reply.body {
-        Body::Stock => Bytes::new(),
-        Body::Bytes(bytes) => bytes.clone(),
-    };
-    (Resp { status: reply.status, fields }, body)
-}
-
-/// What the client gets.
-#[derive(Debug)]
-pub struct Answer {
-    status: u16,
-    fields: Fields,
-    body: Bytes,
-    stock: bool,
-    reason: &'static str,
-    errors: Vec<String>,
-    cut: bool,
-}
-
-impl Answer {
-    fn of(reply: &Reply, work: &Work) -> Answer {
-        let (head, body) = parts(reply);
-        Answer {
-            status: reply.status,
-            fields: head.fields.edited(&work.response.headers),
-            body,
-            stock: matches!(reply.body, Body::Stock),
-            reason: reply.reason,
-            errors: Vec::new(),
-            cut: false,
-        }
-    }
-
-    /// The status.
-    pub fn status(&self) -> u16 {
-        self.status
-    }
-
-    /// The first value of a header.
-    pub fn header(&self, name: &str) -> Option<String> {
-        self.headers(name).into_iter().next()
-    }
-
-    /// Every value of a header.
-    pub fn headers(&self, name: &str) -> Vec<String> {
-        self.fields.texts(name)
-    }
-
-    /// The body.
-    pub fn body(&self) -> &Bytes {
-        &self.body
-    }
-
-    /// The body as text.
-    pub fn text(&self) -> String {
-        String::from_utf8_lossy(&self.body).into_owned()
-    }
-
-    /// The body as JSON; fails the test when it is none.
-    #[track_caller]
-    pub fn json(&self) -> Value {
-        serde_json::from_slice(&self.body).expect("a JSON body")
-    }
-
-    /// Whether the gateway puts its stock page in place of the body.
-    pub fn is_stock(&self) -> bool {
-        self.stock
-    }
-
-    /// Why the plugin answered, for the log.
-    pub fn reason(&self) -> &'static str {
-        self.reason
-    }
-
-    /// Failures of header and body filters.
-    pub fn errors(&self) -> &[String] {
-        &self.errors
-    }
-
-    /// Whether a body filter failed, so that the client's connection is cut.
-    pub fn is_cut(&self) -> bool {
-        self.cut
     }
 }

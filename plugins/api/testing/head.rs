@@ -2,10 +2,9 @@
 
 use bytes::Bytes;
 
-use crate::edits::HeaderEdits;
+use crate::edits::{HeaderEdits, HeaderOp};
 use crate::header::HeaderKey;
 use crate::view::{ReqView, RespView};
-use crate::HeaderOp;
 
 /// Fields in order, names as they were written.
 #[derive(Clone, Debug, Default)]
@@ -13,26 +12,36 @@ pub(super) struct Fields(pub(super) Vec<(String, Bytes)>);
 
 impl Fields {
     pub(super) fn add(&mut self, name: &str, value: &[u8]) {
-        self.0.push((name.to_owned(), Bytes::copy_from_slice(value)));
+        self.0
+            .push((name.to_owned(), Bytes::copy_from_slice(value)));
     }
 
     pub(super) fn remove(&mut self, name: &str) {
-        self.0.retain(|(known, _)| !known.eq_ignore_ascii_case(name));
+        self.0
+            .retain(|(known, _)| !known.eq_ignore_ascii_case(name));
     }
 
     pub(super) fn first(&self, name: &str) -> Option<&[u8]> {
-        let found = self.0.iter().find(|(known, _)| known.eq_ignore_ascii_case(name))?;
+        let found = self
+            .0
+            .iter()
+            .find(|(known, _)| known.eq_ignore_ascii_case(name))?;
         Some(&found.1)
     }
 
     pub(super) fn each(&self, name: &str, f: &mut dyn FnMut(&[u8])) {
-        let found = self.0.iter().filter(|(known, _)| known.eq_ignore_ascii_case(name));
+        let found = self
+            .0
+            .iter()
+            .filter(|(known, _)| known.eq_ignore_ascii_case(name));
         found.for_each(|(_, value)| f(value));
     }
 
     pub(super) fn texts(&self, name: &str) -> Vec<String> {
         let mut out = Vec::new();
-        self.each(name, &mut |value| out.push(String::from_utf8_lossy(value).into_owned()));
+        self.each(name, &mut |value| {
+            out.push(String::from_utf8_lossy(value).into_owned())
+        });
         out
     }
 
@@ -82,7 +91,10 @@ impl ReqView for Req {
         self.fields.each(key.lower(), f);
     }
     fn visit(&self, f: &mut dyn FnMut(&[u8], &[u8])) {
-        self.fields.0.iter().for_each(|(name, value)| f(name.as_bytes(), value));
+        self.fields
+            .0
+            .iter()
+            .for_each(|(name, value)| f(name.as_bytes(), value));
     }
 }
 
@@ -104,6 +116,9 @@ impl RespView for Resp {
         self.fields.each(key.lower(), f);
     }
     fn visit(&self, f: &mut dyn FnMut(&[u8], &[u8])) {
-        self.fields.0.iter().for_each(|(name, value)| f(name.as_bytes(), value));
+        self.fields
+            .0
+            .iter()
+            .for_each(|(name, value)| f(name.as_bytes(), value));
     }
 }

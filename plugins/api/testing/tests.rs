@@ -1,4 +1,5 @@
 use std::sync::Mutex;
+use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -7,7 +8,6 @@ use serde_json::json;
 use super::*;
 use crate::ctx::{Chunk, Ctx};
 use crate::header::HeaderKey;
-use crate::phase::Phases;
 use crate::plugin::{Credential, Flow, Outcome, PluginError, Step};
 use crate::reply::Reply;
 
@@ -55,16 +55,27 @@ impl Plugin for Probe {
     type Conf = Conf;
 
     fn build(conf: Conf, bx: &BuildCx<'_>) -> Result<Probe, Problems> {
-        let greeting = bx.metadata::<Meta>().map_or_else(String::new, |meta| meta.greeting);
+        let greeting = bx
+            .metadata::<Meta>()
+            .map_or_else(String::new, |meta| meta.greeting);
         let seen = bx.state("seen", Mutex::default);
-        Ok(Probe { delay: conf.delay, greeting, seen, key: HeaderKey::constant("X-Probe") })
+        Ok(Probe {
+            delay: conf.delay,
+            greeting,
+            seen,
+            key: HeaderKey::constant("X-Probe"),
+        })
     }
 
     fn rewrite<'a>(&'a self, cx: &'a mut Ctx<'_>) -> Outcome<'a> {
-        let key = cx.header_str(&HeaderKey::constant("apikey")).map(str::to_owned);
+        let key = cx
+            .header_str(&HeaderKey::constant("apikey"))
+            .map(str::to_owned);
         if let Some(key) = key {
             let Some(found) = cx.find_credential("probe", &key) else {
-                return Ok(Step::Reply(Reply::message(401, "no such key").because("bad key")));
+                return Ok(Step::Reply(
+                    Reply::message(401, "no such key").because("bad key"),
+                ));
             };
             cx.set_consumer(&found);
         }
@@ -124,7 +135,10 @@ const DEF: PluginDef = def::<Probe>().credential::<Key>().metadata::<Meta>();
 
 #[test]
 fn request_phases_run_in_order() {
-    let run = run::<Probe>(json!({"delay": 3})).from("192.0.2.1").get("/old").expect_next();
+    let run = run::<Probe>(json!({"delay": 3}))
+        .from("192.0.2.1")
+        .get("/old")
+        .expect_next();
     assert_eq!(run.slept(), Duration::from_secs(3));
     assert_eq!(run.upstream_header("x-probe").as_deref(), Some("3"));
     assert_eq!(run.upstream_target(), "/new%20path?a=1");
@@ -139,7 +153,10 @@ fn consumers_are_found() {
     let start = || run_def(DEF, json!({})).consumer("jack", json!({"key": "k"}));
     let found = start().header("apikey", "k").get("/").expect_next();
     assert_eq!(found.consumer(), Some("jack"));
-    assert_eq!(found.upstream_header("X-Consumer-Username").as_deref(), Some("jack"));
+    assert_eq!(
+        found.upstream_header("X-Consumer-Username").as_deref(),
+        Some("jack")
+    );
     let answer = start().header("apikey", "x").get("/").expect_reply(401);
     assert_eq!(answer.json(), json!({"message": "no such key"}));
     assert_eq!(answer.reason(), "bad key");
@@ -147,8 +164,15 @@ fn consumers_are_found() {
 
 #[test]
 fn responses_go_through_the_filters() {
-    let mut run = run_def(DEF, json!({})).metadata(json!({"greeting": "hi"})).get("/").expect_next();
-    let answer = run.respond(404, &[("Content-Length", "2"), ("X-Probe", "a")], &["a", "b"]);
+    let mut run = run_def(DEF, json!({}))
+        .metadata(json!({"greeting": "hi"}))
+        .get("/")
+        .expect_next();
+    let answer = run.respond(
+        404,
+        &[("Content-Length", "2"), ("X-Probe", "a")],
+        &["a", "b"],
+    );
     assert_eq!((answer.status(), answer.text()), (410, "AB.".to_owned()));
     assert_eq!(answer.headers("x-probe"), ["a", "hi7"]);
     assert_eq!(answer.header("content-length"), None);
@@ -156,13 +180,19 @@ fn responses_go_through_the_filters() {
 
     let mut refused = run_def(DEF, json!({})).header("apikey", "x").get("/");
     let answer = refused.finish();
-    assert_eq!((answer.status(), answer.header("x-probe")), (401, Some("0".to_owned())));
+    assert_eq!(
+        (answer.status(), answer.header("x-probe")),
+        (401, Some("0".to_owned()))
+    );
     assert_eq!(answer.text(), "{\"MESSAGE\":\"NO SUCH KEY\"}\n.");
 
     let mut run = run_def(DEF, json!({})).get("/").expect_next();
     let answer = run.respond(200, &[], &["a", "poison", "b"]);
     assert!(answer.is_cut());
-    assert_eq!((answer.text(), answer.errors()), ("A".to_owned(), &["poisoned".to_owned()][..]));
+    assert_eq!(
+        (answer.text(), answer.errors()),
+        ("A".to_owned(), &["poisoned".to_owned()][..])
+    );
 }
 
 #[test]
@@ -176,18 +206,32 @@ fn failures_are_500() {
 #[test]
 fn state_outlives_an_edit() {
     let first = run::<Probe>(json!({})).build();
-    let _ = first.request().get("/").expect_next().respond(200, &[], &[]);
+    let _ = first
+        .request()
+        .get("/")
+        .expect_next()
+        .respond(200, &[], &[]);
     let second = first.edited(&json!({"delay": 1}));
     let begun = first.now();
-    let _ = second.request().get("/").expect_next().respond(200, &[], &[]);
+    let _ = second
+        .request()
+        .get("/")
+        .expect_next()
+        .respond(200, &[], &[]);
     assert_eq!(second.now() - begun, Duration::from_secs(1));
     second.advance(Duration::from_secs(5));
     assert_eq!(first.now() - begun, Duration::from_secs(6));
-    let seen = first.world.states.get(("routes/1", "probe", "seen"), Mutex::<u32>::default);
+    let seen = first
+        .world
+        .states
+        .get(("routes/1", "probe", "seen"), Mutex::<u32>::default);
     assert_eq!(*seen.lock().unwrap(), 2);
 }
 
 #[test]
 fn configurations_are_checked() {
-    assert_eq!(build_error::<Probe>(json!({"delay": 61})), "delay: expected 61 to be at most 60");
+    assert_eq!(
+        build_error::<Probe>(json!({"delay": 61})),
+        "delay: expected 61 to be at most 60"
+    );
 }

@@ -45,7 +45,10 @@ struct Passed {
 
 impl Default for Clock {
     fn default() -> Clock {
-        Clock { start: Instant::now(), passed: Mutex::default() }
+        Clock {
+            start: Instant::now(),
+            passed: Mutex::default(),
+        }
     }
 }
 
@@ -55,7 +58,10 @@ impl Clock {
     }
 
     pub(super) fn advance(&self, by: Duration) {
-        self.passed.lock().unwrap_or_else(PoisonError::into_inner).total += by;
+        self.passed
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .total += by;
     }
 
     /// All time slept so far.
@@ -109,7 +115,10 @@ impl Table {
         if let Some(known) = self.names.get(username) {
             return Arc::clone(&known.consumer);
         }
-        let consumer = Consumer { username: username.into(), ..Consumer::default() };
+        let consumer = Consumer {
+            username: username.into(),
+            ..Consumer::default()
+        };
         self.insert(consumer)
     }
 
@@ -123,7 +132,8 @@ impl Table {
             conf: Arc::new(()),
             version,
         };
-        self.names.insert(consumer.username.to_string(), Arc::new(found));
+        self.names
+            .insert(consumer.username.to_string(), Arc::new(found));
         consumer
     }
 
@@ -161,6 +171,9 @@ pub(super) fn block_on<T>(future: impl Future<Output = T>) -> T {
             Poll::Ready(value) => return value,
             Poll::Pending => thread::park_timeout(PATIENCE),
         }
-        assert!(begun.elapsed() < PATIENCE, "the plugin waits for something that does not come");
+        assert!(
+            begun.elapsed() < PATIENCE,
+            "the plugin waits for something that does not come"
+        );
     }
 }

@@ -149,7 +149,8 @@ impl Graph {
         if let Some(node) = self.routes.remove(id) {
             self.body_readers -= usize::from(node.reads_body());
             if let Some(entry) = &node.entry {
-                self.snapshot.router.remove(entry);
+                let removed = self.snapshot.router.remove(entry);
+                debug_assert!(removed, "a route in use is in the router");
             }
         }
     }
@@ -160,7 +161,8 @@ impl Graph {
         let made = node.enabled.then(|| self.entry(id, node));
         let Some(node) = self.routes.get_mut(id) else { return };
         if let Some(old) = node.entry.take() {
-            self.snapshot.router.remove(&old);
+            let removed = self.snapshot.router.remove(&old);
+            debug_assert!(removed, "a route in use is in the router");
         }
         if let Some(entry) = made {
             let entry = Arc::new(entry);

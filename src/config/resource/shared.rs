@@ -46,7 +46,7 @@ impl JsonSchema for Id {
 }
 
 /// Labels: short texts by name.
-pub type Labels = BTreeMap<String, String>;
+pub(super) type Labels = BTreeMap<String, String>;
 
 /// The schema of labels.
 pub(super) fn labels(_: &mut SchemaGenerator) -> Schema {

@@ -21,15 +21,25 @@ pub(crate) fn first_operation(text: &str) -> Option<Operation> {
     if text.len() > MAX_DOCUMENT {
         return None;
     }
-    let mut tokens = Tokens { text: text.as_bytes(), at: 0 };
+    let mut tokens = Tokens {
+        text: text.as_bytes(),
+        at: 0,
+    };
     loop {
         match tokens.next()? {
             Token::Mark(b'{') => {
                 let root_fields = selection(&mut tokens)?;
-                return Some(Operation { kind: "query".into(), name: String::new(), root_fields });
+                return Some(Operation {
+                    kind: "query".into(),
+                    name: String::new(),
+                    root_fields,
+                });
             }
             Token::Word(kind @ ("query" | "mutation" | "subscription")) => {
-                let mut operation = Operation { kind: kind.into(), ..Operation::default() };
+                let mut operation = Operation {
+                    kind: kind.into(),
+                    ..Operation::default()
+                };
                 let mut next = tokens.next()?;
                 if let Token::Word(name) = next {
                     operation.name = name.into();
@@ -77,12 +87,16 @@ fn selection(tokens: &mut Tokens<'_>) -> Option<Vec<String>> {
                 tokens.next()?;
             }
             Token::Mark(b'.') => {
-                // `...Name` or `... on Type`: not a field of the root by name.
+                // `...Name`, `... on Type {..}`, `... @directive {..}`: what it selects is not a
+                // field of the root by name.
                 while let Some(Token::Mark(b'.')) = tokens.peek() {
                     tokens.next()?;
                 }
-                if let Some(Token::Word("on")) = tokens.next() {
+                if let Some(Token::Word(word)) = tokens.peek() {
                     tokens.next()?;
+                    if word == "on" {
+                        tokens.next()?;
+                    }
                 }
             }
             Token::Word(name) => {
@@ -126,7 +140,11 @@ struct Tokens<'a> {
 
 impl<'a> Tokens<'a> {
     fn peek(&self) -> Option<Token<'a>> {
-        Tokens { text: self.text, at: self.at }.next()
+        Tokens {
+            text: self.text,
+            at: self.at,
+        }
+        .next()
     }
 }
 
@@ -175,7 +193,11 @@ mod tests {
     fn check(text: &str, expected: Option<(&str, &str, &[&str])>) {
         let got = first_operation(text);
         let got = got.as_ref().map(|o| {
-            (o.kind.as_str(), o.name.as_str(), o.root_fields.iter().map(String::as_str).collect::<Vec<_>>())
+            (
+                o.kind.as_str(),
+                o.name.as_str(),
+                o.root_fields.iter().map(String::as_str).collect::<Vec<_>>(),
+            )
         });
         let expected = expected.map(|(kind, name, fields)| (kind, name, fields.to_vec()));
         assert_eq!(got, expected, "{text}");
@@ -184,13 +206,35 @@ mod tests {
     #[test]
     fn first_operations() {
         check("{ a b { c } }", Some(("query", "", &["a", "b"])));
-        check("query Q($x: Int = 1) @d { a(x: $x, y: {z: \"}\"}) alias: b }", Some(("query", "Q", &["a", "b"])));
+        check(
+            "query Q($x: Int = 1) @d { a(x: $x, y: {z: \"}\"}) alias: b }",
+            Some(("query", "Q", &["a", "b"])),
+        );
         check("# hi\nmutation { m }", Some(("mutation", "", &["m"])));
-        check("fragment F on T { x } query { ...F a ... on T { y } }", Some(("query", "", &["a"])));
-        check("subscription S { s } query { q }", Some(("subscription", "S", &["s"])));
+        check(
+            "fragment F on T { x } query { ...F a ... on T { y } }",
+            Some(("query", "", &["a"])),
+        );
+        check(
+            "subscription S { s } query { q }",
+            Some(("subscription", "S", &["s"])),
+        );
         check("query {", None);
         check("", None);
         check("{ a(", None);
+        check(
+            "{ ... { x } a ... @include(if: true) { y } b @skip(if: $n) }",
+            Some(("query", "", &["a", "b"])),
+        );
+        check(
+            "query ($x: [Int!]! = [1, 2]) @d(a: {b: 1}) { a }",
+            Some(("query", "", &["a"])),
+        );
+        check(
+            "{ a(x: \"\"\"\"}\\\"\"\"\"\"\") b }",
+            Some(("query", "", &["a", "b"])),
+        );
+        check(&format!("{{ {} }}", "a { ".repeat(200)), None);
         check("\"unclosed", None);
     }
 }

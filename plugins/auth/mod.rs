@@ -1,0 +1,3 @@
+//! Plugins that find out who is calling.
+
+pub mod key_auth;

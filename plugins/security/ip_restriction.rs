@@ -1,0 +1,129 @@
+//! `ip-restriction`: lets through or keeps out by the client's address.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use lockgate_plugin::{BuildCx, Ctx, Outcome, Phases, Plugin, Problems, Reply, Step};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// Configuration of `ip-restriction`. Exactly one of `whitelist` and `blacklist`.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub struct Conf {
+    /// Addresses and networks that are let through; all others are kept out.
+    #[serde(default)]
+    #[schemars(length(min = 1))]
+    whitelist: Option<Vec<String>>,
+    /// Addresses and networks that are kept out.
+    #[serde(default)]
+    #[schemars(length(min = 1))]
+    blacklist: Option<Vec<String>>,
+    /// What is said to those kept out.
+    #[serde(default = "message")]
+    #[schemars(length(min = 1, max = 1024))]
+    message: String,
+    /// The status for those kept out.
+    #[serde(default = "code")]
+    #[schemars(range(min = 403, max = 404))]
+    response_code: u16,
+}
+
+fn message() -> String {
+    "Your IP address is not allowed".to_owned()
+}
+
+fn code() -> u16 {
+    403
+}
+
+/// The built plugin.
+pub struct IpRestriction {
+    nets: Vec<IpNet>,
+    /// Whether members of `nets` are let through, or kept out.
+    allow: bool,
+    refusal: Reply,
+}
+
+impl Plugin for IpRestriction {
+    const NAME: &'static str = "ip-restriction";
+    const PRIORITY: i32 = 3000;
+    const PHASES: Phases = Phases::ACCESS;
+    type Conf = Conf;
+
+    fn check(conf: &Conf, out: &mut Problems) {
+        match (&conf.whitelist, &conf.blacklist) {
+            (None, None) => out.add("", "value should match only one schema, but matches none"),
+            (Some(_), Some(_)) => {
+                out.add("", "value should match only one schema, but matches both schemas 1 and 2");
+            }
+            _ => {}
+        }
+        for (name, list) in [("whitelist", &conf.whitelist), ("blacklist", &conf.blacklist)] {
+            for (i, text) in list.iter().flatten().enumerate() {
+                if network(text).is_none() {
+                    out.add(&format!("{name}[{i}]"), format!("invalid ip address: {text}"));
+                }
+            }
+        }
+    }
+
+    fn build(conf: Conf, _: &BuildCx<'_>) -> Result<IpRestriction, Problems> {
+        let allow = conf.whitelist.is_some();
+        let list = conf.whitelist.or(conf.blacklist).unwrap_or_default();
+        let refusal = Reply::message(conf.response_code, &conf.message).because("address not allowed");
+        Ok(IpRestriction { nets: list.iter().filter_map(|text| network(text)).collect(), allow, refusal })
+    }
+
+    fn access<'a>(&'a self, cx: &'a mut Ctx<'_>) -> Outcome<'a> {
+        let ip = cx.client_ip().to_canonical();
+        let listed = self.nets.iter().any(|net| net.contains(&ip));
+        Ok(if listed == self.allow { Step::Next } else { Step::Reply(self.refusal.clone()) })
+    }
+}
+
+fn network(text: &str) -> Option<IpNet> {
+    text.parse::<IpNet>().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lockgate_plugin::testing::{build_error, run};
+    use serde_json::{Value, json};
+
+    fn check(conf: Value, client: &str, passes: bool) {
+        let run = run::<IpRestriction>(conf.clone()).from(client).get("/");
+        if passes {
+            run.expect_next();
+        } else {
+            assert_eq!(run.expect_reply(403).json(), json!({"message": "Your IP address is not allowed"}), "{conf}");
+        }
+    }
+
+    #[test]
+    fn lists() {
+        check(json!({"whitelist": ["10.0.0.0/8", "::1"]}), "10.1.2.3", true);
+        check(json!({"whitelist": ["10.0.0.0/8", "::1"]}), "::1", true);
+        check(json!({"whitelist": ["10.0.0.0/8"]}), "11.1.2.3", false);
+        check(json!({"blacklist": ["10.0.0.0/8"]}), "10.1.2.3", false);
+        check(json!({"blacklist": ["10.0.0.0/8"]}), "11.1.2.3", true);
+        check(json!({"blacklist": ["2001:db8::/32"]}), "2001:db8:1::5", false);
+        check(json!({"whitelist": ["127.0.0.1"]}), "::ffff:127.0.0.1", true);
+    }
+
+    #[test]
+    fn the_answer_can_be_chosen() {
+        let conf = json!({"blacklist": ["127.0.0.1"], "message": "no", "response_code": 404});
+        let answer = run::<IpRestriction>(conf).from("127.0.0.1").get("/").expect_reply(404);
+        assert_eq!(answer.json(), json!({"message": "no"}));
+    }
+
+    #[test]
+    fn configurations_that_are_refused() {
+        let check = |conf: Value, expected: &str| assert_eq!(build_error::<IpRestriction>(conf), expected);
+        check(json!({}), "value should match only one schema, but matches none");
+        check(json!({"whitelist": ["x"]}), "whitelist[0]: invalid ip address: x");
+        check(json!({"whitelist": []}), "whitelist: expect array to have at least 1 items");
+        check(json!({"blacklist": ["::/0"], "response_code": 500}), "response_code: expected 500 to be at most 404");
+    }
+}

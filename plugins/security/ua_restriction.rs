@@ -1,0 +1,128 @@
+//! `ua-restriction`: lets through or keeps out by the `User-Agent`.
+
+use lockgate_plugin::{BuildCx, Ctx, HeaderKey, Outcome, Pattern, Phases, Plugin, Problems, Reply, Step};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// Configuration of `ua-restriction`. Exactly one of `allowlist` and `denylist`.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub struct Conf {
+    /// Lets requests without a `User-Agent` through.
+    #[serde(default)]
+    bypass_missing: bool,
+    /// Regular expressions, of which one has to match.
+    #[serde(default)]
+    #[schemars(length(min = 1))]
+    allowlist: Option<Vec<String>>,
+    /// Regular expressions, of which none may match.
+    #[serde(default)]
+    #[schemars(length(min = 1))]
+    denylist: Option<Vec<String>>,
+    /// What is said to those kept out.
+    #[serde(default = "message")]
+    #[schemars(length(min = 1, max = 1024))]
+    message: String,
+}
+
+fn message() -> String {
+    "Not allowed".to_owned()
+}
+
+/// The built plugin.
+pub struct UaRestriction {
+    patterns: Vec<Pattern>,
+    allow: bool,
+    bypass_missing: bool,
+    header: HeaderKey,
+    refusal: Reply,
+}
+
+impl Plugin for UaRestriction {
+    const NAME: &'static str = "ua-restriction";
+    const PRIORITY: i32 = 2999;
+    const PHASES: Phases = Phases::ACCESS;
+    type Conf = Conf;
+
+    fn check(conf: &Conf, out: &mut Problems) {
+        match (&conf.allowlist, &conf.denylist) {
+            (None, None) => out.add("", "value should match only one schema, but matches none"),
+            (Some(_), Some(_)) => {
+                out.add("", "value should match only one schema, but matches both schemas 1 and 2");
+            }
+            _ => {}
+        }
+        for (name, list) in [("allowlist", &conf.allowlist), ("denylist", &conf.denylist)] {
+            for (i, text) in list.iter().flatten().enumerate() {
+                if let Err(e) = Pattern::new(text) {
+                    out.add(&format!("{name}[{i}]"), e.to_string());
+                }
+            }
+        }
+    }
+
+    fn build(conf: Conf, _: &BuildCx<'_>) -> Result<UaRestriction, Problems> {
+        let allow = conf.allowlist.is_some();
+        let list = conf.allowlist.or(conf.denylist).unwrap_or_default();
+        Ok(UaRestriction {
+            // `check` has compiled each of them already.
+            patterns: list.iter().filter_map(|text| Pattern::new(text).ok()).collect(),
+            allow,
+            bypass_missing: conf.bypass_missing,
+            header: HeaderKey::constant("User-Agent"),
+            refusal: Reply::message(403, &conf.message).because("user agent not allowed"),
+        })
+    }
+
+    fn access<'a>(&'a self, cx: &'a mut Ctx<'_>) -> Outcome<'a> {
+        let (mut seen, mut passes) = (false, false);
+        cx.each_header(&self.header, &mut |value| {
+            seen = true;
+            let text = String::from_utf8_lossy(value);
+            let hit = self.patterns.iter().any(|pattern| pattern.is_match(text.trim()));
+            // Of several headers one good one is enough, in either kind of list.
+            passes |= hit == self.allow;
+        });
+        let passes = if seen { passes } else { self.bypass_missing };
+        Ok(if passes { Step::Next } else { Step::Reply(self.refusal.clone()) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lockgate_plugin::testing::{build_error, run};
+    use serde_json::{Value, json};
+
+    fn check(conf: Value, agents: &[&str], passes: bool) {
+        let mut request = run::<UaRestriction>(conf.clone());
+        for agent in agents {
+            request = request.header("User-Agent", agent);
+        }
+        let run = request.get("/");
+        if passes {
+            run.expect_next();
+        } else {
+            assert_eq!(run.expect_reply(403).json(), json!({"message": "Not allowed"}), "{conf} {agents:?}");
+        }
+    }
+
+    #[test]
+    fn lists() {
+        let deny = json!({"denylist": ["(Baidu)?spider", "^curl/"]});
+        check(deny.clone(), &["curl/8"], false);
+        check(deny.clone(), &["  curl/8 "], false);
+        check(deny.clone(), &["Mozilla"], true);
+        check(deny.clone(), &["curl/8", "Mozilla"], true);
+        check(deny, &[], false);
+        check(json!({"allowlist": ["^my-app"]}), &["my-app 1"], true);
+        check(json!({"allowlist": ["^my-app"]}), &["other"], false);
+        check(json!({"allowlist": ["^my-app"], "bypass_missing": true}), &[], true);
+        check(json!({"allowlist": ["^My-App"]}), &["my-app"], false);
+    }
+
+    #[test]
+    fn configurations_that_are_refused() {
+        assert!(build_error::<UaRestriction>(json!({"denylist": ["("]})).starts_with("denylist[0]: "));
+        assert!(build_error::<UaRestriction>(json!({})).contains("matches none"));
+    }
+}

@@ -1,0 +1,4 @@
+//! Plugins that shape traffic.
+
+pub mod fault_injection;
+pub mod mocking;

@@ -1,0 +1,175 @@
+//! Typed reading of settings; every mistake is noted and the default goes on.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use ipnet::IpNet;
+use lockgate_plugin::Problems;
+use serde_json::{Map, Value};
+
+use super::units;
+use crate::document::substitute_env;
+
+/// Reads values by path.
+pub(super) struct Reader<'a> {
+    root: &'a Value,
+    out: &'a mut Problems,
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(root: &'a Value, out: &'a mut Problems) -> Reader<'a> {
+        Reader { root, out }
+    }
+
+    /// A value; `None` when it is absent or null.
+    pub(super) fn value(&self, path: &str) -> Option<&'a Value> {
+        let found = path.split('.').try_fold(self.root, |here, name| here.get(name))?;
+        (!found.is_null()).then_some(found)
+    }
+
+    /// Notes a mistake.
+    pub(super) fn fail(&mut self, path: &str, message: impl Into<String>) {
+        self.out.add(path, message);
+    }
+
+    fn wrong(&mut self, path: &str, expected: &str, found: &Value) {
+        self.fail(path, format!("expected {expected}, found {}", shown(found)));
+    }
+
+    pub(super) fn flag(&mut self, path: &str, default: bool) -> bool {
+        match self.value(path) {
+            None => default,
+            Some(Value::Bool(flag)) => *flag,
+            Some(other) => {
+                self.wrong(path, "true or false", other);
+                default
+            }
+        }
+    }
+
+    pub(super) fn text(&mut self, path: &str) -> Option<String> {
+        match self.value(path)? {
+            Value::String(text) => Some(text.clone()),
+            other => {
+                self.wrong(path, "a text", other);
+                None
+            }
+        }
+    }
+
+    /// One of several words; the first is the default.
+    pub(super) fn choice<'w>(&mut self, path: &str, words: &[&'w str]) -> &'w str {
+        let default = words.first().copied().unwrap_or("");
+        let Some(value) = self.value(path) else { return default };
+        let found = value.as_str().and_then(|text| words.iter().find(|word| **word == text));
+        found.copied().unwrap_or_else(|| {
+            self.wrong(path, &format!("one of {}", words.join(", ")), value);
+            default
+        })
+    }
+
+    pub(super) fn integer(&mut self, path: &str, min: u64, max: u64) -> Option<u64> {
+        let value = self.value(path)?;
+        let number = value.as_u64().or_else(|| value.as_f64().filter(|f| f.fract() == 0.0 && *f >= 0.0).map(|f| f as u64));
+        match number {
+            Some(n) if (min..=max).contains(&n) => Some(n),
+            _ => {
+                self.wrong(path, &format!("a whole number from {min} to {max}"), value);
+                None
+            }
+        }
+    }
+
+    pub(super) fn duration(&mut self, path: &str, default: Duration) -> Duration {
+        let Some(value) = self.value(path) else { return default };
+        units::duration(value).unwrap_or_else(|| {
+            self.wrong(path, "a duration such as 60s, 1m, 500ms, or a number of seconds", value);
+            default
+        })
+    }
+
+    pub(super) fn size(&mut self, path: &str, default: u64) -> u64 {
+        let Some(value) = self.value(path) else { return default };
+        units::size(value).unwrap_or_else(|| {
+            self.wrong(path, "a size such as 0, 512k, 10m, or a number of bytes", value);
+            default
+        })
+    }
+
+    /// A list of addresses and networks. `unix:` is accepted and left out: there are no such
+    /// listeners.
+    pub(super) fn networks(&mut self, path: &str) -> Option<Vec<IpNet>> {
+        let value = self.value(path)?;
+        let Value::Array(list) = value else {
+            self.wrong(path, "a list of addresses", value);
+            return None;
+        };
+        let mut nets = Vec::new();
+        for (i, item) in list.iter().enumerate() {
+            let text = item.as_str().unwrap_or_default();
+            let net = text.parse::<IpNet>().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from));
+            match net {
+                Some(net) => nets.push(net),
+                None if text == "unix:" => {}
+                None => self.wrong(&format!("{path}[{i}]"), "an address or network", item),
+            }
+        }
+        Some(nets)
+    }
+}
+
+/// A value in an error text: short, on one line.
+pub(super) fn shown(value: &Value) -> String {
+    const LONGEST: usize = 60;
+    let text = value.to_string();
+    match text.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
+}
+
+/// What a text from the environment means.
+fn typed(text: &str) -> Value {
+    match text {
+        "true" => Value::Bool(true),
+        "false" => Value::Bool(false),
+        _ => match serde_json::from_str::<serde_json::Number>(text) {
+            Ok(number) => Value::Number(number),
+            Err(_) => Value::String(text.to_owned()),
+        },
+    }
+}
+
+/// Puts environment values into every text. A text that was a reference becomes a number or boolean
+/// when it looks like one, as in APISIX.
+pub(super) fn fill_in(
+    value: &Value,
+    env: &dyn Fn(&str) -> Option<String>,
+    out: &mut Problems,
+) -> Value {
+    match value {
+        Value::String(text) if text.contains("${{") => match substitute_env(text, env, "") {
+            Ok(filled) => typed(&filled),
+            Err(problems) => {
+                for problem in problems {
+                    out.add("", problem.message);
+                }
+                value.clone()
+            }
+        },
+        Value::Array(list) => {
+            let item = |(i, item): (usize, &Value)| fill_in(item, env, &mut out.at_index(i));
+            Value::Array(list.iter().enumerate().map(item).collect())
+        }
+        Value::Object(map) => {
+            let mut filled = Map::new();
+            for (name, value) in map {
+                let value = fill_in(value, env, &mut out.at(name));
+                let name = substitute_env(name, env, "").map_or_else(|_| name.clone(), |n| n.into_owned());
+                filled.insert(name, value);
+            }
+            Value::Object(filled)
+        }
+        other => other.clone(),
+    }
+}
