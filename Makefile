@@ -2,49 +2,83 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help run test quick ci bench conformance docs fuzz setup fmt lint deny unit cases
+MAKEFLAGS += --no-print-directory
+# Every verb is a sequence; cargo itself uses the cores.
+.NOTPARALLEL:
+.PHONY: help run test quick fmt lint unit cases ci docs bench micro load instructions edits smoke fuzz deny conformance setup
 
-export CARGO_TERM_COLOR ?= auto
+# conformance: the checkout of APISIX, what of it to replay, and the replayer.
 SUITE ?=
+ONLY ?=
 REPLAY ?= ../shared/conformance/replay.py
+# cases, load, instructions, edits: passed on to the runner.
+ARGS ?=
+# fuzz: seconds for each target.
+SECONDS_EACH ?= 60
 
 help: ## This list
 	@echo "lockgate: an API gateway that reads Apache APISIX configuration"
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1|/' | column -t -s '|'
+	@echo
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-setup: ## Installs what the build needs (asks apt only for what is missing)
-	@bash tests/setup.sh build
-
-run: setup ## Builds release, starts the gateway on port 9080 with a demo upstream, says what to try
-	@echo "building the release (the first time takes some minutes)"
+run: ## Builds a release, starts it on port 9080 with a demo upstream, says what to try; Ctrl-C ends both
+	@bash tests/setup.sh run
+	@echo "building a release: some minutes the first time"
 	@cargo build --release --bin lockgate --example demo-upstream
 	@bash conf/demo.sh target/release/lockgate target/release/examples/demo-upstream
 
-test: setup ## Installs what tests need, runs everything, one line at the end
+test: setup ## Every test: unit, property, cases, documentation; ends with `N passed, M failed`
 	@bash tests/run.sh
 
-quick: setup ## Format, lints and unit tests
-	@cargo fmt --all --check
-	@cargo clippy --workspace --all-targets --quiet -- -D warnings
-	@cargo test --workspace --lib --quiet
+quick: setup fmt lint unit ## Before a commit: format, lints, unit tests
 
-ci: setup ## Everything that has to hold before a change lands; prints the time of each step
+fmt: ## Checks the format (cargo fmt --all repairs it)
+	@cargo fmt --all --check || { echo "fmt: run cargo fmt --all"; exit 1; }
+
+lint: setup ## Lints everything; a warning is an error
+	@cargo clippy --workspace --all-targets -- -D warnings
+
+unit: setup ## Unit and property tests only
+	@cargo test --workspace --lib --bins --quiet
+
+cases: setup ## The case files only: make cases ARGS='routing/vars -j 1'
+	@cargo test --workspace --test it -- $(ARGS)
+
+ci: setup ## All that has to hold before a change lands; prints the time of each step
 	@bash tests/ci.sh
 
-bench: setup ## Micro benchmarks, then load against a bare Pingora proxy and nginx; one table
-	@bash tests/setup.sh bench
+docs: setup ## Builds the documentation; a warning is an error
+	@bash tests/docs.sh
+
+bench: micro load ## The micro benches, then load against a bare Pingora proxy and nginx
+
+micro: setup ## Micro benches of router, plan and compiler
+	@[ -f bench/micro/main.rs ] || { echo "micro: there are no micro benches yet (bench/micro/main.rs)"; exit 1; }
 	@cargo bench --bench micro
-	@bash bench/load/run.sh
 
-conformance: setup ## Replays a checkout of Apache APISIX's test suite: make conformance SUITE=PATH
-	@[ -n "$(SUITE)" ] || { echo "say where the checkout is: make conformance SUITE=PATH"; exit 2; }
+load: ## CPU, requests/s, latency and memory, interleaved with a bare Pingora proxy and nginx
+	@bash bench/load/run.sh load $(ARGS)
+
+instructions: ## User instructions per request under valgrind: the figure without noise
+	@bash bench/load/run.sh instructions $(ARGS)
+
+edits: ## Twenty edits of the routes a second under load: failed requests and p99
+	@bash bench/load/run.sh edits $(ARGS)
+
+smoke: setup ## Builds the benches unoptimised and runs each once: they still work
+	@bash bench/smoke.sh
+
+fuzz: setup ## Runs each fuzz target for a minute: make fuzz SECONDS_EACH=600
+	@bash tests/fuzz.sh $(SECONDS_EACH)
+
+deny: setup ## Licences, sources, bans and advisories of the dependencies
+	@bash tests/deny.sh
+
+conformance: ## Replays APISIX's own tests: make conformance SUITE=CHECKOUT [ONLY='key-auth t/router'] [REPLAY=replay.py]
 	@bash tests/setup.sh conformance
+	@bash tests/conformance.sh --check "$(SUITE)" "$(REPLAY)"
 	@cargo build --release --bin lockgate
-	@bash tests/conformance.sh "$(SUITE)" "$(REPLAY)"
+	@bash tests/conformance.sh "$(SUITE)" "$(REPLAY)" $(ONLY)
 
-docs: setup ## Builds the API documentation and the plugin pages, without warnings
-	@cargo run --quiet --example plugin-docs -- docs/plugins
-	@RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items --quiet
-
-fuzz: setup ## Runs each fuzz target for 60 seconds
-	@bash tests/fuzz.sh
+setup: ## Installs what the build needs (asks apt, only for what is missing)
+	@bash tests/setup.sh build

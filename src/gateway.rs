@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use lockgate_plugin::request::ServerFacts;
 use lockgate_plugin::{Problem, Problems, Shared, StateStore};
-use lockgate_plugins::observe::prometheus::Metrics;
+use lockgate_plugins::observe::prometheus::{Metrics, Options as MetricsOptions};
 use pingora_core::listeners::{ListenerConfig, TcpSocketOptions};
 use pingora_core::protocols::l4::stream::L4BufferSettings;
 use pingora_core::server::configuration::{Opt, ServerConf};
@@ -73,7 +73,7 @@ pub fn load(
     settings: &Settings,
     resolver: Option<Resolver>,
 ) -> Result<Loaded, (Problems, Vec<Problem>)> {
-    let metrics = Arc::new(Metrics::new(&settings.metrics_options()));
+    let metrics = Arc::new(Metrics::new(&metrics_options(settings)));
     let mut shared = Shared::default();
     shared.insert(Arc::clone(&metrics));
     let ports = settings.tls.listen.iter().map(|listen| listen.addr.port()).collect();
@@ -102,6 +102,21 @@ pub fn load(
         Ok(()) => Ok(Loaded { graph, source, warnings, metrics }),
         Err(problems) => Err((problems, warnings)),
     }
+}
+
+fn metrics_options(settings: &Settings) -> MetricsOptions {
+    let default = MetricsOptions::default();
+    MetricsOptions {
+        prefix: settings.prometheus.metric_prefix.clone(),
+        buckets: settings.prometheus.default_buckets.clone().unwrap_or(default.buckets),
+        hostname: hostname(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+    }
+}
+
+fn hostname() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim().to_owned()
 }
 
 /// Serves until a signal ends it.
@@ -228,7 +243,6 @@ fn core(settings: &Settings, live: Arc<Live>, stats: Arc<Stats>) -> anyhow::Resu
     } else {
         "APISIX".to_owned()
     };
-    let hostname = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let access_log = match &settings.access_log {
         Some(conf) => {
             let format = access_log::Format::parse(&conf.format, conf.escape);
@@ -256,7 +270,7 @@ fn core(settings: &Settings, live: Arc<Live>, stats: Arc<Stats>) -> anyhow::Resu
         },
         server_token: token.clone().into(),
         facts: Arc::new(ServerFacts {
-            hostname: hostname.trim().to_owned(),
+            hostname: hostname(),
             server_token: token,
             pid: std::process::id(),
         }),

@@ -94,7 +94,7 @@ mod tests {
     fn check(conf: Value, client: &str, passes: bool) {
         let run = run::<IpRestriction>(conf.clone()).from(client).get("/");
         if passes {
-            run.expect_next();
+            let _ = run.expect_next();
         } else {
             assert_eq!(run.expect_reply(403).json(), json!({"message": "Your IP address is not allowed"}), "{conf}");
         }

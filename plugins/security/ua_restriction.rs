@@ -100,7 +100,7 @@ mod tests {
         }
         let run = request.get("/");
         if passes {
-            run.expect_next();
+            let _ = run.expect_next();
         } else {
             assert_eq!(run.expect_reply(403).json(), json!({"message": "Not allowed"}), "{conf} {agents:?}");
         }

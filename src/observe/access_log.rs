@@ -82,10 +82,9 @@ impl Format {
                 Piece::Text(text) => out.extend_from_slice(text.as_bytes()),
                 Piece::Var(var) => match source.var(var) {
                     Some(VarValue::Str(text)) if !text.is_empty() => self.put(&text, out),
-                    Some(VarValue::True) => out.extend_from_slice(b"true"),
-                    Some(VarValue::List(list)) => self.put(&list.join(", "), out),
-                    _ if self.escape == Escape::Default => out.push(b'-'),
-                    _ => {}
+                    Some(VarValue::Str(_)) | None if self.escape == Escape::Default => out.push(b'-'),
+                    Some(VarValue::Str(_)) | None => {}
+                    Some(other) => self.put(&other.as_text(), out),
                 },
             }
         }

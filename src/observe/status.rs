@@ -12,7 +12,7 @@ use std::time::UNIX_EPOCH;
 
 use async_trait::async_trait;
 use http::{Response, StatusCode, header};
-use lockgate_plugins::observe::prometheus::Metrics;
+use lockgate_plugins::observe::prometheus::{Metrics, Now};
 use pingora_core::apps::http_app::ServeHttp;
 use pingora_core::protocols::http::ServerSession;
 use serde_json::{Value, json};
@@ -107,7 +107,15 @@ impl ServeHttp for MetricsPage {
             let text = format!("metrics are at {}\n", self.path);
             return respond(404, "text/plain", text.into_bytes());
         }
-        respond(200, "text/plain; version=0.0.4", self.metrics.render())
+        let accepted = self.stats.accepted.load(Ordering::Relaxed);
+        let now = Now {
+            active: self.stats.connections.load(Ordering::Relaxed),
+            accepted,
+            handled: accepted.saturating_sub(self.stats.refused.load(Ordering::Relaxed)),
+            writing: self.stats.in_flight.load(Ordering::Relaxed),
+            requests: self.stats.requests.load(Ordering::Relaxed),
+        };
+        respond(200, "text/plain; version=0.0.4", self.metrics.render(now))
     }
 }
 

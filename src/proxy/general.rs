@@ -480,12 +480,14 @@ pub(super) fn finish_head(
 ) -> Result<()> {
     head::response_edits(core, exchange);
     exchange.response_head(&Req::new(session.req_header()), &Resp(resp), origin);
-    let edits = &exchange.work.response;
+    // From here on the head shows the edits; they must not be seen twice.
+    let edits = std::mem::take(&mut exchange.work.response);
     edit_response(resp, edits.headers.ops().iter())?;
     if let Some(status) = edits.status {
         resp.set_status(status)?;
         resp.set_reason_phrase(None)?;
     }
+    exchange.work.response.resize = edits.resize;
     if edits.resize && resp.headers.contains_key(header::CONTENT_LENGTH) {
         resp.remove_header(&header::CONTENT_LENGTH);
         if session.req_header().version == http::Version::HTTP_11 {

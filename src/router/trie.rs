@@ -131,10 +131,8 @@ impl<S: Slot> Trie<S> {
             let at = match node.child(first) {
                 Ok(at) => at,
                 Err(at) => {
-                    let leaf = Node {
-                        label: SmallVec::from_slice(rest),
-                        ..Node::default()
-                    };
+                    let mut leaf = Node::default();
+                    leaf.label.extend_from_slice(rest);
                     node.adopt(at, first, leaf);
                     return Arc::make_mut(&mut node.children[at]);
                 }
@@ -278,9 +276,21 @@ impl<S: Slot> Node<S> {
         let Some(only) = self.children.pop() else {
             return;
         };
-        let mut label = std::mem::take(&mut self.label);
-        let only = Arc::unwrap_or_clone(only);
-        label.extend_from_slice(&only.label);
-        *self = Node { label, ..only };
+        let mut only = Arc::unwrap_or_clone(only);
+        only.label.insert_from_slice(0, &self.label);
+        *self = only;
+    }
+}
+
+impl<S> Drop for Node<S> {
+    /// Frees the nodes below in a loop: a trie can be as deep as a path is long, and recursion
+    /// would have no better bound than that.
+    fn drop(&mut self) {
+        let mut todo = std::mem::take(&mut self.children);
+        while let Some(child) = todo.pop() {
+            if let Some(mut child) = Arc::into_inner(child) {
+                todo.append(&mut child.children);
+            }
+        }
     }
 }

@@ -8,21 +8,33 @@ use super::{MAX_DEPTH, MAX_VIOLATIONS, closest, is_secret_ref};
 
 /// Everything that is wrong, and whether that is not all of it.
 pub(super) fn violations(schema: &Value, value: &Value) -> (Vec<Violation>, bool) {
-    let mut check = Check { root: schema, steps: Vec::new(), depth: 0, found: Vec::new(), cut: false };
+    let mut check = Check {
+        root: schema,
+        steps: Vec::new(),
+        depth: 0,
+        found: Vec::new(),
+        cut: false,
+    };
     check.value(schema, value);
     (check.found, check.cut)
 }
 
 /// Whether `value` is valid under `schema`, a part of `root`.
 pub(super) fn holds(root: &Value, schema: &Value, value: &Value) -> bool {
-    let mut check = Check { root, steps: Vec::new(), depth: 0, found: Vec::new(), cut: false };
+    let mut check = Check {
+        root,
+        steps: Vec::new(),
+        depth: 0,
+        found: Vec::new(),
+        cut: false,
+    };
     check.value(schema, value);
     check.found.is_empty()
 }
 
 /// A walk through a value. Nothing is allocated for what is valid.
 pub(super) struct Check<'a> {
-    root: &'a Value,
+    pub(super) root: &'a Value,
     pub(super) steps: Vec<Step<'a>>,
     depth: usize,
     found: Vec<Violation>,
@@ -63,7 +75,9 @@ impl<'a> Check<'a> {
 
     pub(super) fn value(&mut self, schema: &'a Value, value: &'a Value) {
         if self.depth >= MAX_DEPTH {
-            self.fail(format!("value and schema are nested deeper than {MAX_DEPTH}"));
+            self.fail(format!(
+                "value and schema are nested deeper than {MAX_DEPTH}"
+            ));
             return;
         }
         self.depth += 1;
@@ -72,7 +86,9 @@ impl<'a> Check<'a> {
             Value::Object(schema) => match schema.get("$ref").and_then(Value::as_str) {
                 Some(target) => match target_of(self.root, target) {
                     Some(target) => self.value(target, value),
-                    None => self.fail(format!("the schema refers to {target}, which it does not have")),
+                    None => self.fail(format!(
+                        "the schema refers to {target}, which it does not have"
+                    )),
                 },
                 None => self.keywords(schema, value),
             },
@@ -92,6 +108,7 @@ impl<'a> Check<'a> {
         match value {
             Value::Object(map) => {
                 self.object(schema, map);
+                self.dependencies(schema, map, value);
                 if map.is_empty() && names_kind(schema, "array") {
                     self.array(schema, &[]);
                 }
@@ -109,7 +126,10 @@ impl<'a> Check<'a> {
         if let Some(allowed) = schema.get("enum").and_then(Value::as_array)
             && !allowed.iter().any(|item| same(item, value))
         {
-            self.fail_with("matches none of the enum values", leaf::allowed(allowed.iter(), value));
+            self.fail_with(
+                "matches none of the enum values",
+                leaf::allowed(allowed.iter(), value),
+            );
         }
         if let Some(wanted) = schema.get("const")
             && !same(wanted, value)
@@ -130,7 +150,10 @@ impl<'a> Check<'a> {
         let found = leaf::lua_type(value);
         self.fail(match named.as_slice() {
             [one] => format!("wrong type: expected {one}, got {found}"),
-            several => format!("wrong type: expected one of {}, got {found}", several.join(", ")),
+            several => format!(
+                "wrong type: expected one of {}, got {found}",
+                several.join(", ")
+            ),
         });
         false
     }
@@ -155,16 +178,20 @@ impl<'a> Check<'a> {
             }
             match extra {
                 Some(Value::Bool(false)) if !known => {
-                    let names = properties.into_iter().flat_map(Map::keys).map(String::as_str);
+                    let names = properties
+                        .into_iter()
+                        .flat_map(Map::keys)
+                        .map(String::as_str);
                     let hint = closest(name, names).map(|close| format!("did you mean `{close}`?"));
                     self.push(Violation::extra(&self.steps, name, hint));
                 }
-                Some(extra @ Value::Object(_)) if !known => self.below(Step::Extra(name), extra, value),
+                Some(extra @ Value::Object(_)) if !known => {
+                    self.below(Step::Extra(name), extra, value)
+                }
                 _ => {}
             }
         }
         self.required(schema, map);
-        self.dependencies(schema, map);
         self.count(schema, map.len());
     }
 
@@ -231,7 +258,11 @@ impl<'a> Check<'a> {
         if schema.get("uniqueItems") == Some(&Value::Bool(true))
             && let Some((a, b)) = leaf::twice(list)
         {
-            self.fail(format!("expected unique items but items {} and {} are equal", a + 1, b + 1));
+            self.fail(format!(
+                "expected unique items but items {} and {} are equal",
+                a + 1,
+                b + 1
+            ));
         }
     }
 
@@ -252,10 +283,16 @@ pub(super) struct Items<'s> {
 
 impl<'s> Items<'s> {
     pub(super) fn of(schema: &'s Map<String, Value>) -> Items<'s> {
-        let (items, prefix) = (schema.get("items"), schema.get("prefixItems").and_then(Value::as_array));
+        let (items, prefix) = (
+            schema.get("items"),
+            schema.get("prefixItems").and_then(Value::as_array),
+        );
         match (prefix, items) {
             (Some(tuple), rest) => Items { tuple, rest },
-            (None, Some(Value::Array(tuple))) => Items { tuple, rest: schema.get("additionalItems") },
+            (None, Some(Value::Array(tuple))) => Items {
+                tuple,
+                rest: schema.get("additionalItems"),
+            },
             (None, rest) => Items { tuple: &[], rest },
         }
     }
@@ -271,18 +308,25 @@ impl<'s> Items<'s> {
 
 /// What a `$ref` refers to.
 pub(super) fn target_of<'s>(root: &'s Value, reference: &str) -> Option<&'s Value> {
-    reference.strip_prefix('#').and_then(|pointer| root.pointer(pointer))
+    reference
+        .strip_prefix('#')
+        .and_then(|pointer| root.pointer(pointer))
 }
 
 /// The texts of a list such as `required`.
 pub(super) fn strings(list: Option<&Value>) -> impl Iterator<Item = &str> {
-    list.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
+    list.and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
 }
 
 /// The types a schema names; none when it does not say.
 pub(super) fn kinds(schema: &Map<String, Value>) -> impl Iterator<Item = &str> {
     let kind = schema.get("type");
-    kind.and_then(Value::as_str).into_iter().chain(strings(kind))
+    kind.and_then(Value::as_str)
+        .into_iter()
+        .chain(strings(kind))
 }
 
 /// Whether a schema names a type.
@@ -302,7 +346,9 @@ pub(super) fn fits_kind(schema: &Map<String, Value>, value: &Value) -> bool {
 
 /// Whether `null` means something under a schema.
 pub(super) fn accepts_null(root: &Value, schema: &Value, depth: usize) -> bool {
-    let Some(schema) = schema.as_object().filter(|_| depth < MAX_DEPTH) else { return true };
+    let Some(schema) = schema.as_object().filter(|_| depth < MAX_DEPTH) else {
+        return true;
+    };
     if let Some(target) = schema.get("$ref").and_then(Value::as_str) {
         return target_of(root, target).is_none_or(|target| accepts_null(root, target, depth + 1));
     }
@@ -310,10 +356,12 @@ pub(super) fn accepts_null(root: &Value, schema: &Value, depth: usize) -> bool {
     wants(schema, "null")
         && listed("enum").is_none_or(|allowed| allowed.contains(&Value::Null))
         && schema.get("const").is_none_or(Value::is_null)
-        && ["anyOf", "oneOf"].iter().filter_map(|keyword| listed(keyword)).all(|parts| {
-            parts.iter().any(|part| accepts_null(root, part, depth + 1))
-        })
-        && listed("allOf").is_none_or(|parts| parts.iter().all(|part| accepts_null(root, part, depth + 1)))
+        && ["anyOf", "oneOf"]
+            .iter()
+            .filter_map(|keyword| listed(keyword))
+            .all(|parts| parts.iter().any(|part| accepts_null(root, part, depth + 1)))
+        && listed("allOf")
+            .is_none_or(|parts| parts.iter().all(|part| accepts_null(root, part, depth + 1)))
 }
 
 fn limit(schema: &Map<String, Value>, keyword: &str) -> Option<u64> {

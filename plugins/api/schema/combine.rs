@@ -29,7 +29,11 @@ impl<'a> Check<'a> {
             self.fail("value wasn't supposed to match schema");
         }
         if let Some(condition) = schema.get("if") {
-            let branch = if self.trial(condition, value).is_empty() { "then" } else { "else" };
+            let branch = if self.trial(condition, value).is_empty() {
+                "then"
+            } else {
+                "else"
+            };
             if let Some(wanted) = schema.get(branch)
                 && let Some(first) = self.trial(wanted, value).first()
             {
@@ -38,27 +42,33 @@ impl<'a> Check<'a> {
         }
     }
 
-    pub(super) fn dependencies(&mut self, schema: &'a Map<String, Value>, map: &'a Map<String, Value>) {
+    pub(super) fn dependencies(
+        &mut self,
+        schema: &'a Map<String, Value>,
+        map: &Map<String, Value>,
+        value: &'a Value,
+    ) {
+        let there = |name: &str| map.get(name).is_some_and(|value| !value.is_null());
         for keyword in ["dependencies", "dependentRequired", "dependentSchemas"] {
-            for (name, needs) in schema.get(keyword).and_then(Value::as_object).into_iter().flatten() {
-                if map.get(name).is_none_or(Value::is_null) {
-                    continue;
-                }
+            let dependencies = schema
+                .get(keyword)
+                .and_then(Value::as_object)
+                .into_iter()
+                .flatten();
+            for (name, needs) in dependencies.filter(|(name, _)| there(name)) {
                 match needs {
                     Value::Array(needs) => {
-                        for need in needs.iter().filter_map(Value::as_str) {
-                            if map.get(need).is_none_or(Value::is_null) {
-                                self.fail(format!("property \"{need}\" is required when \"{name}\" is set"));
-                            }
+                        for need in needs
+                            .iter()
+                            .filter_map(Value::as_str)
+                            .filter(|need| !there(need))
+                        {
+                            self.fail(format!(
+                                "property \"{need}\" is required when \"{name}\" is set"
+                            ));
                         }
                     }
-                    Value::Object(needs) => {
-                        self.steps.push(Step::Dependent(name));
-                        self.object(needs, map);
-                        self.members_combined(needs, map);
-                        self.steps.pop();
-                    }
-                    _ => {}
+                    needs => self.below(Step::Dependent(name), needs, value),
                 }
             }
         }
@@ -73,19 +83,29 @@ impl<'a> Check<'a> {
             }
             trials.push(found);
         }
-        let required: Vec<String> =
-            any.iter().filter_map(|part| part.get("required")).map(Value::to_string).collect();
+        let required: Vec<String> = any
+            .iter()
+            .filter_map(|part| part.get("required"))
+            .map(Value::to_string)
+            .collect();
         let text = if required.is_empty() {
             "object matches none of the required".to_owned()
         } else {
-            format!("object matches none of the required: {}", required.join(" or "))
+            format!(
+                "object matches none of the required: {}",
+                required.join(" or ")
+            )
         };
         self.alternative(any, value, trials, text);
     }
 
     fn one_of(&mut self, one: &'a [Value], value: &'a Value) {
         let trials: Vec<Vec<Violation>> = one.iter().map(|part| self.trial(part, value)).collect();
-        let mut hits = trials.iter().enumerate().filter(|(_, found)| found.is_empty()).map(|(at, _)| at);
+        let mut hits = trials
+            .iter()
+            .enumerate()
+            .filter(|(_, found)| found.is_empty())
+            .map(|(at, _)| at);
         match (hits.next(), hits.next()) {
             (Some(_), None) => {}
             (Some(a), Some(b)) => self.fail(format!(
@@ -119,17 +139,24 @@ impl<'a> Check<'a> {
             self.push(violation);
             return;
         }
-        let root = self.root();
+        // `T or null` is how an optional T is written: no alternative in the original.
+        if let [a, b] = parts
+            && is_null(a) != is_null(b)
+        {
+            let real = usize::from(is_null(a));
+            trials
+                .swap_remove(real)
+                .into_iter()
+                .for_each(|violation| self.push(violation));
+            return;
+        }
+        let root = self.root;
         let mut meant = (0..parts.len()).filter(|at| is_meant(root, &parts[*at], value));
         match (meant.next(), meant.next()) {
             (Some(at), None) => {
-                // `T or null` is how an optional T is written: no alternative in the original.
-                let optional = parts.len() == 2 && parts.iter().any(is_null);
-                let original = (!optional).then(|| nested(&self.steps, &text));
+                let original = nested(&self.steps, &text);
                 for mut violation in trials.swap_remove(at) {
-                    if let Some(original) = &original {
-                        violation.nested.clone_from(original);
-                    }
+                    violation.nested.clone_from(&original);
                     self.push(violation);
                 }
             }
@@ -139,7 +166,10 @@ impl<'a> Check<'a> {
 }
 
 fn list<'v>(schema: &'v Map<String, Value>, keyword: &str) -> &'v [Value] {
-    schema.get(keyword).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+    schema
+        .get(keyword)
+        .and_then(Value::as_array)
+        .map_or(&[], Vec::as_slice)
 }
 
 fn is_null(schema: &Value) -> bool {
@@ -148,10 +178,12 @@ fn is_null(schema: &Value) -> bool {
 
 /// The only value a schema allows.
 fn constant(schema: &Value) -> Option<&Value> {
-    schema.get("const").or_else(|| match schema.get("enum")?.as_array()?.as_slice() {
-        [one] => Some(one),
-        _ => None,
-    })
+    schema
+        .get("const")
+        .or_else(|| match schema.get("enum")?.as_array()?.as_slice() {
+            [one] => Some(one),
+            _ => None,
+        })
 }
 
 /// Whether a value looks like it was written for this alternative: it has the type, and every
@@ -161,16 +193,15 @@ fn is_meant(root: &Value, schema: &Value, value: &Value) -> bool {
         Some(target) => target_of(root, target),
         None => Some(schema),
     };
-    let Some(schema) = schema.and_then(Value::as_object) else { return false };
-    if is_null_only(schema) || !fits_kind(schema, value) || !schema.contains_key("type") {
+    let Some(schema) = schema.and_then(Value::as_object) else {
+        return false;
+    };
+    if !fits_kind(schema, value) || !schema.contains_key("type") {
         return false;
     }
     let properties = schema.get("properties").and_then(Value::as_object);
     properties.into_iter().flatten().all(|(name, property)| {
-        constant(property).is_none_or(|wanted| value.get(name).is_some_and(|found| same(found, wanted)))
+        constant(property)
+            .is_none_or(|wanted| value.get(name).is_some_and(|found| same(found, wanted)))
     })
-}
-
-fn is_null_only(schema: &Map<String, Value>) -> bool {
-    schema.get("type").is_some_and(|kind| kind == "null")
 }

@@ -9,7 +9,11 @@ pub fn closest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<&
         return None;
     }
     let far = name.chars().count() / 3 + 1;
-    names.map(|known| (distance(name, known), known)).filter(|(d, _)| *d <= far).min().map(|(_, k)| k)
+    names
+        .map(|known| (distance(name, known), known))
+        .filter(|(d, _)| *d <= far)
+        .min()
+        .map(|(_, k)| k)
 }
 
 /// Edit distance.

@@ -35,7 +35,12 @@ pub(super) struct Violation {
 
 impl Violation {
     pub(super) fn new(steps: &[Step<'_>], text: String, hint: Option<String>) -> Violation {
-        Violation { path: path(steps), nested: nested(steps, &text), text, hint }
+        Violation {
+            path: path(steps),
+            nested: nested(steps, &text),
+            text,
+            hint,
+        }
     }
 
     /// For a property that should not be there: below the value, while the original names it in
@@ -45,7 +50,12 @@ impl Violation {
         let nested = nested(steps, &text);
         let mut path = path(steps);
         push_name(&mut path, name);
-        Violation { path, nested, text, hint }
+        Violation {
+            path,
+            nested,
+            text,
+            hint,
+        }
     }
 
     pub(super) fn into_problem(self) -> Problem {
@@ -56,7 +66,11 @@ impl Violation {
 
     /// One line, to explain another violation with it.
     pub(super) fn line(&self) -> String {
-        if self.path.is_empty() { self.text.clone() } else { format!("{}: {}", self.path, self.text) }
+        if self.path.is_empty() {
+            self.text.clone()
+        } else {
+            format!("{}: {}", self.path, self.text)
+        }
     }
 }
 
@@ -71,7 +85,9 @@ fn path(steps: &[Step<'_>]) -> String {
     let mut path = String::new();
     for step in steps {
         match step {
-            Step::Member(name) | Step::Matching(name, _) | Step::Extra(name) => push_name(&mut path, name),
+            Step::Member(name) | Step::Matching(name, _) | Step::Extra(name) => {
+                push_name(&mut path, name)
+            }
             Step::Item(at) | Step::ExtraItem(at) => {
                 let _ = write!(path, "[{at}]");
             }
@@ -94,7 +110,9 @@ pub(super) fn nested(steps: &[Step<'_>], leaf: &str) -> String {
             Step::Item(at) => write!(text, "failed to validate item {}: ", at + 1),
             Step::ExtraItem(at) => write!(text, "failed to validate additional item {}: ", at + 1),
             Step::AllOf(at) => write!(text, "allOf {} failed: ", at + 1),
-            Step::Dependent(name) => write!(text, "failed to validate dependent schema for \"{name}\": "),
+            Step::Dependent(name) => {
+                write!(text, "failed to validate dependent schema for \"{name}\": ")
+            }
         };
     }
     text.push_str(leaf);

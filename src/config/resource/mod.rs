@@ -3,7 +3,9 @@
 //! The JSON Schema of each is generated from its type, so what is documented is
 //! what is checked. Rules between fields are in `check` functions.
 
+mod checks;
 mod consumer;
+mod nodes;
 mod plugins;
 mod route;
 mod service;
@@ -11,10 +13,12 @@ mod shared;
 mod ssl;
 mod upstream;
 
+pub use checks::{Active, ActiveHealthy, ActiveUnhealthy, Checks, Passive, PassiveHealthy, PassiveUnhealthy};
 pub use consumer::{Consumer, ConsumerGroup, Credential};
+pub use nodes::{Node, Nodes};
 pub use plugins::{GlobalRule, PluginConfig, Plugins};
 pub use route::Route;
 pub use service::Service;
 pub use shared::{Id, Timeout, network};
 pub use ssl::Ssl;
-pub use upstream::Upstream;
+pub use upstream::{KeepalivePool, Tls, Upstream};

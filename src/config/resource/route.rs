@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::plugins::{Plugins, plugins};
-use super::shared::{Id, Labels, Timeout, check_networks, host, hosts, labels};
+use super::shared::{Id, Labels, METHODS, Timeout, check_networks, host, hosts, labels, network};
 use super::upstream::Upstream;
 
 /// A route. Source: APISIX's route object.
@@ -87,14 +87,19 @@ pub struct Route {
 fn methods(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": ["array", "null"], "uniqueItems": true,
-        "items": {"enum": [
-            "GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS", "CONNECT", "TRACE", "PURGE"
-        ]}
+        "items": {"enum": METHODS}
     })
 }
 
 fn one() -> u8 {
     1
+}
+
+/// A path that can match: requests have a `/` in front.
+fn check_uri(path: &str, uri: &str, out: &mut Problems) {
+    if !uri.starts_with('/') && !uri.starts_with('*') {
+        out.add(path, format!("a path starts with `/`, found `{uri}`"));
+    }
 }
 
 /// What to use instead of Lua.
@@ -109,10 +114,11 @@ impl Route {
             (Some(_), Some(_)) => out.add("uris", "only one of uri or uris is allowed"),
             _ => {}
         }
-        for uri in self.all_uris() {
-            if !uri.starts_with('/') && !uri.starts_with('*') {
-                out.add("uri", format!("a path starts with `/`, found `{uri}`"));
-            }
+        for (at, uri) in self.uris.iter().flatten().enumerate() {
+            check_uri(&format!("uris[{at}]"), uri, out);
+        }
+        if let Some(uri) = &self.uri {
+            check_uri("uri", uri, out);
         }
         if self.host.is_some() && self.hosts.is_some() {
             out.add("hosts", "only one of host or hosts is allowed");
@@ -121,7 +127,7 @@ impl Route {
             out.add("remote_addrs", "only one of remote_addr or remote_addrs is allowed");
         }
         if let Some(addr) = &self.remote_addr
-            && super::shared::network(addr).is_none()
+            && network(addr).is_none()
         {
             out.add("remote_addr", format!("invalid ip address: {addr}"));
         }

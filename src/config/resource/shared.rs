@@ -19,14 +19,10 @@ pub struct Id(pub Arc<str>);
 
 impl<'de> Deserialize<'de> for Id {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Id, D::Error> {
-        match Value::deserialize(deserializer)? {
-            Value::String(text) => Ok(Id(text.into())),
-            Value::Number(n) => match n.as_f64() {
-                // The schema has checked that it is whole; print it as such.
-                Some(f) if f.fract() == 0.0 => Ok(Id(format!("{f:.0}").into())),
-                _ => Ok(Id(n.to_string().into())),
-            },
-            other => Err(serde::de::Error::custom(format!("an id is a text or a number, not {other}"))),
+        let value = Value::deserialize(deserializer)?;
+        match Id::text(&value) {
+            Some(text) => Ok(Id(text.into())),
+            None => Err(serde::de::Error::custom(format!("an id is a text or a number, not {value}"))),
         }
     }
 }
@@ -42,6 +38,21 @@ impl JsonSchema for Id {
                 {"type": "integer", "minimum": 1}
             ]
         })
+    }
+}
+
+impl Id {
+    /// The text of an id as it is written in a document.
+    pub fn text(value: &Value) -> Option<Cow<'_, str>> {
+        match value {
+            Value::String(text) => Some(Cow::Borrowed(text)),
+            // `1` and `1.0` are the same id.
+            Value::Number(n) => Some(match n.as_f64().filter(|f| n.is_f64() && f.fract() == 0.0) {
+                Some(whole) => Cow::Owned(format!("{whole:.0}")),
+                None => Cow::Owned(n.to_string()),
+            }),
+            _ => None,
+        }
     }
 }
 
@@ -69,8 +80,12 @@ pub(super) fn hosts(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
+/// The methods a route may name.
+pub(super) const METHODS: [&str; 10] =
+    ["GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS", "CONNECT", "TRACE", "PURGE"];
+
 /// A host or a wildcard: `*`, `*.a.com`, `a.com:80`.
-const HOST: &str = r"^(\*|\*?[0-9a-zA-Z-._\[\]:]+)$";
+pub(super) const HOST: &str = r"^(\*|\*?[0-9a-zA-Z-._\[\]:]+)$";
 
 /// Time limits towards an upstream, in seconds.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq)]

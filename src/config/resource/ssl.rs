@@ -1,9 +1,9 @@
 //! A certificate for server names.
 
 use lockgate_plugin::Problems;
+use lockgate_plugin::schema::is_secret_ref;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
-use serde_json::Value;
 
 use super::shared::{Id, Labels, host, hosts, labels};
 use crate::tls::{CertPair, SniEntry};
@@ -38,8 +38,10 @@ pub struct Ssl {
     #[schemars(length(min = 64, max = 65536))]
     pub key: String,
     /// Further certificates of other key types.
+    #[schemars(inner(length(min = 128, max = 65536)))]
     pub certs: Option<Vec<String>>,
     /// Their keys, in the same order.
+    #[schemars(inner(length(min = 64, max = 65536)))]
     pub keys: Option<Vec<String>>,
     /// The server name, or a wildcard of one label.
     #[schemars(schema_with = "host")]
@@ -48,7 +50,7 @@ pub struct Ssl {
     #[schemars(schema_with = "hosts")]
     pub snis: Option<Vec<String>>,
     /// Client certificates are not checked by this version.
-    pub client: Option<Value>,
+    pub client: Option<ClientCheck>,
     /// 1: in use, 0: ignored.
     #[serde(default = "one")]
     #[schemars(extend("enum" = [1, 0]))]
@@ -58,12 +60,45 @@ pub struct Ssl {
     pub ssl_protocols: Option<Vec<String>>,
 }
 
+/// How clients' certificates are checked.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+pub struct ClientCheck {
+    /// PEM text: who signs the certificates of clients.
+    #[schemars(length(min = 128, max = 65536))]
+    pub ca: String,
+    /// Longest chain.
+    pub depth: Option<u32>,
+    /// Paths that need no certificate.
+    #[schemars(length(min = 1), extend("uniqueItems" = true))]
+    pub skip_mtls_uri_regex: Option<Vec<String>>,
+}
+
 /// The schema of a list of TLS versions.
 fn protocols(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": ["array", "null"], "maxItems": 3, "uniqueItems": true,
         "items": {"enum": ["TLSv1.1", "TLSv1.2", "TLSv1.3"]}
     })
+}
+
+/// Reports a pair that cannot be served, at the half that is to blame.
+fn check_pair(
+    (cert, key): (&String, &String),
+    (cert_path, key_path): (&str, &str),
+    prefix: &str,
+    out: &mut Problems,
+) {
+    let mut known = true;
+    for (text, path) in [(cert, cert_path), (key, key_path)] {
+        if is_secret_ref(text) {
+            known = false;
+            out.add(path, format!("{prefix}references are not resolved here by this version: put the PEM text"));
+        }
+    }
+    if known && let Err(text) = CertPair::parse(cert, key) {
+        let path = if text.starts_with("failed to parse cert") { cert_path } else { key_path };
+        out.add(path, format!("{prefix}{text}"));
+    }
 }
 
 fn server() -> String {
@@ -94,14 +129,11 @@ impl Ssl {
                  the check would open it to everyone",
             );
         }
-        if let Err(text) = CertPair::parse(&self.cert, &self.key) {
-            let path = if text.contains("cert:") { "cert" } else { "key" };
-            out.add(path, text);
-        }
-        for (i, (cert, key)) in self.further().enumerate() {
-            if let Err(text) = CertPair::parse(cert, key) {
-                out.add(&format!("certs[{i}]"), format!("failed to handle cert-key pair[{}]: {text}", i + 1));
-            }
+        check_pair((&self.cert, &self.key), ("cert", "key"), "", out);
+        for (at, pair) in self.further().enumerate() {
+            let paths = (format!("certs[{at}]"), format!("keys[{at}]"));
+            let prefix = format!("failed to handle cert-key pair[{}]: ", at + 1);
+            check_pair(pair, (&paths.0, &paths.1), &prefix, out);
         }
     }
 

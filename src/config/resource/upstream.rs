@@ -4,18 +4,19 @@ use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockgate_plugin::Problems;
+use lockgate_plugin::{Pattern, Problem, Problems};
 use openssl::pkey::PKey;
 use openssl::x509::X509;
 use pingora_core::utils::tls::CertKey;
 use rustc_hash::FxBuildHasher;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
-use serde_json::Value;
 
+use super::checks::Checks;
+use super::nodes::Nodes;
 use super::shared::{Id, Labels, Timeout, host, labels};
 use crate::upstream::{
-    Balance, ClientCert, Keepalive, NodeSpec, PassHost, Scheme, Timeouts, UpstreamSpec,
+    Balance, ClientCert, Keepalive, PassHost, Scheme, Timeouts, UpstreamSpec,
 };
 
 /// An upstream. Source: APISIX's upstream object.
@@ -41,7 +42,6 @@ pub struct Upstream {
     #[serde(rename = "modifiedIndex")]
     pub modified_index: Option<u64>,
     /// `{"HOST:PORT": WEIGHT}` or a list of nodes.
-    #[schemars(schema_with = "nodes")]
     pub nodes: Option<Nodes>,
     /// Further tries after the first; one less than there are nodes when left out.
     pub retries: Option<u32>,
@@ -63,7 +63,7 @@ pub struct Upstream {
     /// The name of what `chash` hashes.
     pub key: Option<String>,
     /// Health checks.
-    pub checks: Option<Value>,
+    pub checks: Option<Checks>,
     /// The protocol.
     #[serde(default = "http")]
     #[schemars(extend("enum" = ["grpc", "grpcs", "http", "https", "tcp", "tls", "udp", "kafka"]))]
@@ -74,7 +74,8 @@ pub struct Upstream {
     #[schemars(length(min = 1, max = 256))]
     pub service_name: Option<String>,
     /// Arguments of the discovery.
-    pub discovery_args: Option<Value>,
+    #[schemars(schema_with = "discovery_args")]
+    pub discovery_args: Option<serde_json::Value>,
     /// Which `Host` the nodes see.
     #[serde(default = "pass")]
     #[schemars(extend("enum" = ["pass", "node", "rewrite"]))]
@@ -94,50 +95,15 @@ fn pass() -> String {
     "pass".into()
 }
 
-fn hash_on(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({"enum": ["vars", "header", "cookie", "consumer", "vars_combinations", null]})
-}
-
-fn nodes(_: &mut SchemaGenerator) -> Schema {
+fn discovery_args(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
-        "type": ["object", "array", "null"],
-        "additionalProperties": {"type": "integer", "minimum": 0},
-        "items": {
-            "type": "object",
-            "required": ["host", "weight"],
-            "properties": {
-                "host": {"type": "string", "pattern": r"^\*?[0-9a-zA-Z-._\[\]:]+$"},
-                "port": {"type": "integer", "minimum": 1, "maximum": 65535},
-                "weight": {"type": "integer", "minimum": 0},
-                "priority": {"type": "integer"},
-                "metadata": {"type": "object"}
-            }
-        }
+        "type": ["object", "null"],
+        "properties": {"namespace_id": {"type": "string"}, "group_name": {"type": "string"}}
     })
 }
 
-/// Nodes in either form.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(untagged)]
-pub enum Nodes {
-    /// `{"HOST:PORT": WEIGHT}`, in order.
-    Map(indexmap::IndexMap<String, f64>),
-    /// A list.
-    List(Vec<Node>),
-}
-
-/// A node of the list form.
-#[derive(Clone, Debug, Deserialize)]
-pub struct Node {
-    /// Address or name.
-    pub host: String,
-    /// The scheme's own when left out.
-    pub port: Option<u16>,
-    /// Share of the traffic.
-    pub weight: f64,
-    /// Higher groups are used first.
-    #[serde(default)]
-    pub priority: i32,
+fn hash_on(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"enum": ["vars", "header", "cookie", "consumer", "vars_combinations", null]})
 }
 
 /// The certificate shown to nodes.
@@ -167,6 +133,14 @@ pub struct KeepalivePool {
     pub requests: Option<u32>,
 }
 
+/// What `hash_on: vars` may name.
+const VARS_KEY: &str = concat!(
+    "^((uri|server_name|server_addr|request_uri|remote_port|remote_addr|query_string|host|",
+    "hostname|mqtt_client_id)|arg_[0-9a-zA-Z_-]+)$"
+);
+/// What `hash_on: header` and `cookie` may name.
+const NAME_KEY: &str = "^[a-zA-Z0-9-_]+$";
+
 impl Upstream {
     /// Rules between fields.
     pub fn check(&self, out: &mut Problems) {
@@ -181,8 +155,8 @@ impl Upstream {
         if self.pass_host == "rewrite" && self.upstream_host.as_ref().is_none_or(String::is_empty) {
             out.add("upstream_host", "`upstream_host` can't be empty when `pass_host` is `rewrite`");
         }
-        if self.r#type == "chash" && self.hash_on.as_deref() != Some("consumer") && self.key.is_none() {
-            out.add("key", "missing key");
+        if self.r#type == "chash" {
+            self.check_key(out);
         }
         if self.scheme().is_none() {
             out.add("scheme", format!("scheme {} is not served by this version; allowed: http, https, grpc, grpcs", self.scheme));
@@ -190,13 +164,31 @@ impl Upstream {
         if let Some(tls) = &self.tls {
             self.check_tls(tls, &mut out.at("tls"));
         }
-        if let Some(Nodes::Map(map)) = &self.nodes {
-            let mut out = out.at("nodes");
-            for name in map.keys() {
-                if let Err(text) = split_address(name) {
-                    out.add(name, text);
-                }
-            }
+        if let Some(checks) = &self.checks {
+            checks.check(&mut out.at("checks"));
+        }
+        if let Some(nodes) = &self.nodes {
+            nodes.check(&mut out.at("nodes"));
+        }
+    }
+
+    /// What `chash` hashes has to exist.
+    fn check_key(&self, out: &mut Problems) {
+        let (pattern, allowed) = match self.hash_on.as_deref().unwrap_or("vars") {
+            "vars" => (VARS_KEY, "a variable such as remote_addr, uri or arg_NAME"),
+            "header" | "cookie" => (NAME_KEY, "letters, digits, `-` and `_`"),
+            "vars_combinations" => ("", ""),
+            // The consumer's name needs no key.
+            _ => return,
+        };
+        let Some(key) = &self.key else {
+            out.add("key", "missing key");
+            return;
+        };
+        let fits = Pattern::new(pattern).is_ok_and(|pattern| pattern.is_match(key));
+        if !fits {
+            let text = format!("failed to match pattern \"{pattern}\" with \"{key}\"");
+            out.push(Problem::new("key", text).hint(format!("allowed: {allowed}")));
         }
     }
 
@@ -249,7 +241,7 @@ impl Upstream {
         let pair = tls.and_then(|tls| Some((tls.client_cert.as_ref()?, tls.client_key.as_ref()?)));
         UpstreamSpec {
             scheme,
-            nodes: self.node_specs(scheme),
+            nodes: self.nodes.as_ref().map(|nodes| nodes.specs(scheme.port())).unwrap_or_default(),
             balance: if self.r#type == "least_conn" { Balance::LeastConn } else { Balance::RoundRobin },
             retries: self.retries,
             retry_timeout: self
@@ -269,48 +261,6 @@ impl Upstream {
             client_cert: pair.and_then(|(cert, key)| client_cert(cert, key).ok()),
         }
     }
-
-    fn node_specs(&self, scheme: Scheme) -> Vec<NodeSpec> {
-        let weight = |w: f64| w.clamp(0.0, f64::from(u32::MAX)) as u32;
-        let spec = |host: &str, port: Option<u16>, w: f64, priority: i32| NodeSpec {
-            host: host.trim_start_matches('[').trim_end_matches(']').into(),
-            port: port.unwrap_or(scheme.port()),
-            weight: weight(w),
-            priority,
-        };
-        match &self.nodes {
-            None => Vec::new(),
-            Some(Nodes::List(list)) => {
-                list.iter().map(|node| spec(&node.host, node.port, node.weight, node.priority)).collect()
-            }
-            Some(Nodes::Map(map)) => map
-                .iter()
-                .filter_map(|(name, w)| {
-                    let (host, port) = split_address(name).ok()?;
-                    Some(spec(host, port, *w, 0))
-                })
-                .collect(),
-        }
-    }
-}
-
-/// `host`, `host:port`, `[v6]`, `[v6]:port`, and a bare IPv6 address.
-fn split_address(text: &str) -> Result<(&str, Option<u16>), String> {
-    if text.parse::<std::net::Ipv6Addr>().is_ok() {
-        return Ok((text, None));
-    }
-    let (host, port) = match text.rsplit_once(':') {
-        Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
-        _ => (text, None),
-    };
-    if host.is_empty() {
-        return Err(format!("`{text}` has no host"));
-    }
-    let Some(port) = port else { return Ok((host, None)) };
-    match port.parse::<u16>() {
-        Ok(number) if number > 0 => Ok((host, Some(number))),
-        _ => Err(format!("invalid port {port}")),
-    }
 }
 
 fn client_cert(cert: &str, key: &str) -> Result<ClientCert, String> {
@@ -328,51 +278,4 @@ fn client_cert(cert: &str, key: &str) -> Result<ClientCert, String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    fn upstream(value: Value) -> Upstream {
-        serde_json::from_value(value).unwrap()
-    }
-
-    fn hosts(value: Value) -> Vec<(String, u16, u32)> {
-        let spec = upstream(value).spec();
-        spec.nodes.iter().map(|n| (n.host.to_string(), n.port, n.weight)).collect()
-    }
-
-    #[test]
-    fn nodes_in_every_form() {
-        let expected = |list: &[(&str, u16, u32)]| -> Vec<_> {
-            list.iter().map(|(h, p, w)| ((*h).to_owned(), *p, *w)).collect()
-        };
-        assert_eq!(
-            hosts(json!({"nodes": {"127.0.0.1:80": 1, "b.test": 2, "[::1]:8080": 3, "::1": 4}})),
-            expected(&[("127.0.0.1", 80, 1), ("b.test", 80, 2), ("::1", 8080, 3), ("::1", 80, 4)])
-        );
-        assert_eq!(
-            hosts(json!({"scheme": "https", "nodes": [{"host": "a.test", "weight": 1.0}]})),
-            expected(&[("a.test", 443, 1)])
-        );
-        assert_eq!(hosts(json!({"nodes": []})), expected(&[]));
-    }
-
-    #[test]
-    fn rules_between_fields() {
-        let check = |value: Value, expected: &[&str]| {
-            let mut out = Problems::default();
-            upstream(value.clone()).check(&mut out);
-            let got: Vec<String> = out.iter().map(ToString::to_string).collect();
-            assert_eq!(got, expected, "{value}");
-        };
-        check(json!({"nodes": {"a:1": 1}}), &[]);
-        check(json!({}), &["property \"nodes\" is required (or \"service_name\" with \"discovery_type\")"]);
-        check(json!({"nodes": {"a:0": 1, "b:x": 1}}), &["nodes.a:0: invalid port 0", "nodes.b:x: invalid port x"]);
-        check(
-            json!({"nodes": {}, "pass_host": "rewrite"}),
-            &["upstream_host: `upstream_host` can't be empty when `pass_host` is `rewrite`"],
-        );
-        check(json!({"nodes": {}, "type": "chash"}), &["key: missing key"]);
-        check(json!({"nodes": {}, "tls": {"client_cert": "x"}}), &["tls: client_cert and client_key belong together"]);
-    }
-}
+mod tests;

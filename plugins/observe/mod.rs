@@ -1,0 +1,3 @@
+//! Plugins that tell what happened.
+
+pub mod prometheus;

@@ -1,0 +1,6 @@
+//! Plugins that change requests and responses.
+
+pub mod proxy_rewrite;
+pub mod redirect;
+pub mod request_id;
+pub mod response_rewrite;

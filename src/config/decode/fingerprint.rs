@@ -1,0 +1,79 @@
+//! A hash of a document's content, to tell what did not change.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use serde_json::Value;
+
+/// A hash that does not depend on the order of members. Two halves are hashed apart, so that
+/// different documents with equal hashes are not worth thinking about; somebody who makes two on
+/// purpose only keeps an own change from being seen. Valid within a process.
+pub fn fingerprint(value: &Value) -> u128 {
+    let half = |seed: u8| {
+        let mut hasher = DefaultHasher::new();
+        seed.hash(&mut hasher);
+        feed(value, seed, &mut hasher);
+        hasher.finish()
+    };
+    (u128::from(half(0)) << 64) | u128::from(half(1))
+}
+
+/// Feeds a value with a tag and a length before each part, so that different values never feed the
+/// same bytes.
+fn feed(value: &Value, seed: u8, hasher: &mut DefaultHasher) {
+    match value {
+        Value::Null => 0_u8.hash(hasher),
+        Value::Bool(b) => (1_u8, b).hash(hasher),
+        // `1` and `1.0` mean the same to everything that reads them.
+        Value::Number(n) => match n.as_f64().filter(|f| f.abs() <= MAX_EXACT) {
+            Some(f) => (2_u8, (f + 0.0).to_bits()).hash(hasher),
+            None => (3_u8, n.to_string()).hash(hasher),
+        },
+        Value::String(text) => (4_u8, text).hash(hasher),
+        Value::Array(list) => {
+            (5_u8, list.len()).hash(hasher);
+            list.iter().for_each(|item| feed(item, seed, hasher));
+        }
+        Value::Object(map) => {
+            // Each member is hashed on its own: a sum does not know the order.
+            let member = |(name, item): (&String, &Value)| {
+                let mut hasher = DefaultHasher::new();
+                (seed, name).hash(&mut hasher);
+                feed(item, seed, &mut hasher);
+                hasher.finish()
+            };
+            (6_u8, map.len(), map.iter().map(member).fold(0, u64::wrapping_add)).hash(hasher);
+        }
+    }
+}
+
+/// Above it, different whole numbers may be one floating-point number.
+const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn only_the_order_of_members_is_ignored() {
+        let a = fingerprint(&json!({"a": 1, "b": [1, 2], "c": {"d": null}}));
+        assert_eq!(a, fingerprint(&json!({"c": {"d": null}, "b": [1, 2], "a": 1.0})));
+        for other in [
+            json!({"a": 1, "b": [2, 1], "c": {"d": null}}),
+            json!({"a": "1", "b": [1, 2], "c": {"d": null}}),
+            json!({"a": 1, "b": [1, 2], "c": {}}),
+            json!({"a": 1, "b": [[1, 2]], "c": {"d": null}}),
+            json!({"b": 1, "a": [1, 2], "c": {"d": null}}),
+            json!({"a": 1, "b": [1, 2], "c": {"d": null}, "e": null}),
+        ] {
+            assert_ne!(a, fingerprint(&other), "{other}");
+        }
+        let differ = |a: Value, b: Value| assert_ne!(fingerprint(&a), fingerprint(&b), "{a} {b}");
+        differ(json!([]), json!({}));
+        differ(json!(["ab", "c"]), json!(["a", "bc"]));
+        differ(json!(u64::MAX), json!(u64::MAX - 1));
+        differ(json!(true), json!(1));
+        differ(json!({"a": {"b": 1}, "c": 2}), json!({"a": {"b": 2}, "c": 1}));
+        assert_eq!(fingerprint(&json!(0.0)), fingerprint(&json!(-0.0)));
+    }
+}

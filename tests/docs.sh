@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# Builds the documentation of the code, private items included; a warning is an error. Then checks
+# that every relative link between the pages of this repository leads somewhere.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items
+
+# `cargo metadata` would need a JSON reader; the manifest says it in one line.
+if grep -q '^name = "plugin-docs"' Cargo.toml; then
+  cargo run --quiet --example plugin-docs -- docs/plugins
+  git diff --exit-code --stat -- docs/plugins || {
+    echo "docs: docs/plugins was out of date and is now written anew; commit it" >&2
+    exit 1
+  }
+fi
+
+dead=0
+while IFS= read -r page; do
+  while IFS= read -r link; do
+    case $link in *://* | mailto:* | '#'*) continue ;; esac
+    target=$(dirname "$page")/${link%%#*}
+    if [ ! -e "$target" ]; then
+      echo "docs: $page links to $link, which does not exist" >&2
+      dead=1
+    fi
+  done < <(awk '/^ *```/ { code = !code; next } !code' "$page" | grep -oE '\]\([^)[:space:]]+\)' | sed -E 's/^\]\((.*)\)$/\1/')
+done < <(git ls-files --cached --others --exclude-standard -- '*.md')
+exit "$dead"
