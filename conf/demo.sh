@@ -1,23 +1,72 @@
 #!/usr/bin/env bash
-# Starts the demo upstream and the gateway; ends both together.
+# Starts the demo upstream and the gateway in the foreground; Ctrl-C ends both.
+# demo.sh GATEWAY DEMO_UPSTREAM (`make run` builds them and calls this)
 set -euo pipefail
+cd "$(dirname "$0")/.."
 gateway=$1 demo=$2
-"$demo" 127.0.0.1:1980 127.0.0.1:1981 &
-demo_pid=$!
-trap 'kill "$demo_pid" 2>/dev/null || true' EXIT
-cat <<TXT
+config=conf/config.yaml
+# The gateway is up within a fraction of this; a busy machine may take longer.
+start_limit=30
+pids=()
 
-lockgate is starting on port 9080 with conf/config.yaml and conf/apisix.yaml. In another terminal, try:
+end() {
+  trap - EXIT INT TERM
+  # The gateway, started last, goes first: the upstream stays until its requests are done.
+  for ((i = ${#pids[@]} - 1; i >= 0; i--)); do
+    kill -TERM "${pids[i]}" 2>/dev/null || true
+    wait "${pids[i]}" 2>/dev/null || true
+  done
+  exit "${1:-0}"
+}
+trap 'end 0' INT TERM
+trap 'end $?' EXIT
+
+answers() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
+
+for port in 1980 1981 9080 7085 9091; do
+  if answers "$port"; then
+    echo "demo: port $port is taken by another process; end it, or change conf/config.yaml and conf/demo.sh" >&2
+    exit 1
+  fi
+done
+
+"$demo" 127.0.0.1:1980 127.0.0.1:1981 >/dev/null &
+pids+=("$!")
+"$gateway" run -c "$config" &
+pids+=("$!")
+gateway_pid=$!
+
+until answers 7085 && curl -sf -o /dev/null http://127.0.0.1:7085/status/ready; do
+  if ! kill -0 "$gateway_pid" 2>/dev/null; then
+    echo "demo: the gateway did not start; its reasons are above" >&2
+    exit 1
+  fi
+  if [ "$SECONDS" -ge "$start_limit" ]; then
+    echo "demo: the gateway is not ready after $start_limit s; curl http://127.0.0.1:7085/status/ready says why" >&2
+    exit 1
+  fi
+  sleep 0.1
+done
+
+cat <<'TXT'
+
+The gateway serves on port 9080. In another terminal:
 
   curl -i http://127.0.0.1:9080/hello/world
   curl -i -H 'X-Canary: v2' http://127.0.0.1:9080/api/v1/orders/7
   curl -i -H 'apikey: demo-key' http://127.0.0.1:9080/private
 
-Then edit conf/apisix.yaml (another path, another weight) and save: the change is live within a second.
-What became of it: curl http://127.0.0.1:7085/status/config        Ctrl-C ends everything.
+Edit the routes in conf/apisix.yaml and save: live within a second. For example
+turn `uri: /hello/*` into `uri: /hi/*`, then
+
+  curl -i http://127.0.0.1:9080/hi/world
+
+What became of an edit:   curl http://127.0.0.1:7085/status/config
+To check before saving:   lockgate check        (target/release/lockgate)
+Ctrl-C ends the gateway and the demo upstream.
 
 TXT
-"$gateway" run -c conf/config.yaml &
-gateway_pid=$!
-trap 'kill -TERM "$gateway_pid" "$demo_pid" 2>/dev/null || true; wait "$gateway_pid" 2>/dev/null || true' EXIT INT TERM
-wait "$gateway_pid"
+status=0
+wait "$gateway_pid" || status=$?
+echo "demo: the gateway ended with status $status" >&2
+exit "$status"

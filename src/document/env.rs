@@ -33,14 +33,19 @@ pub fn substitute_env<'a>(
         if from < done {
             continue;
         }
-        let Some((reference, to)) = reference(text, from) else { continue };
+        let Some((reference, to)) = reference(text, from) else {
+            continue;
+        };
         out.push_str(&text[done..from]);
         done = to;
         match env(reference.name).or_else(|| reference.default.map(str::to_owned)) {
             Some(value) => out.push_str(&value),
             None => {
                 let message = format!("can't find environment variable {}", reference.name);
-                let hint = format!("set it, or give a default: ${{{{{}:=value}}}}", reference.name);
+                let hint = format!(
+                    "set it, or give a default: ${{{{{}:=value}}}}",
+                    reference.name
+                );
                 let place = Some(end_of(&text[..from]));
                 problems.push(problem(&file.into(), place, message).hint(hint));
             }

@@ -9,7 +9,14 @@ use super::tree::{Key, Node, Size, Spot, Tree};
 
 /// The value, its own spot, and the spots of its parts.
 pub(super) fn read(text: &str, file: &Arc<str>) -> Result<(Value, Spot, Vec<Spot>), Problems> {
-    let mut reader = Reader { text, at: 0, seen: 0, line: 1, column: 1, tree: Tree::new(file) };
+    let mut reader = Reader {
+        text,
+        at: 0,
+        seen: 0,
+        line: 1,
+        column: 1,
+        tree: Tree::new(file),
+    };
     reader.skip_space();
     if !text.is_empty() && reader.peek().is_some() {
         reader.value()?;
@@ -93,11 +100,19 @@ impl Reader<'_> {
             _ => self.word()?,
         };
         let size = Size::scalar(&value);
-        self.tree.put(Node { value, spot: Spot::new(place), size })
+        self.tree.put(Node {
+            value,
+            spot: Spot::new(place),
+            size,
+        })
     }
 
     fn word(&mut self) -> Result<Value, Problems> {
-        let words = [("true", Value::Bool(true)), ("false", Value::Bool(false)), ("null", Value::Null)];
+        let words = [
+            ("true", Value::Bool(true)),
+            ("false", Value::Bool(false)),
+            ("null", Value::Null),
+        ];
         for (word, value) in words {
             if self.text[self.at..].starts_with(word) {
                 self.at += word.len();
@@ -165,7 +180,9 @@ impl Reader<'_> {
         let mut out = String::new();
         loop {
             let rest = &self.text[self.at..];
-            let plain = rest.bytes().position(|b| matches!(b, b'"' | b'\\' | 0..0x20));
+            let plain = rest
+                .bytes()
+                .position(|b| matches!(b, b'"' | b'\\' | 0..0x20));
             let Some(plain) = plain else {
                 self.at = self.text.len();
                 return Err(self.unexpected("a closing `\"`"));
@@ -230,7 +247,10 @@ impl Reader<'_> {
     fn number(&mut self) -> Result<Number, Problems> {
         let rest = &self.text.as_bytes()[self.at..];
         let digits = |from: usize| {
-            from + rest[from.min(rest.len())..].iter().take_while(|b| b.is_ascii_digit()).count()
+            from + rest[from.min(rest.len())..]
+                .iter()
+                .take_while(|b| b.is_ascii_digit())
+                .count()
         };
         let whole = usize::from(rest.first() == Some(&b'-'));
         let mut end = digits(whole);
@@ -253,7 +273,10 @@ impl Reader<'_> {
         if !fits {
             return Err(self.fail(format!("not JSON: `{text}` is not a number")));
         }
-        let exact = text.parse::<i64>().map(Number::from).or_else(|_| text.parse::<u64>().map(Number::from));
+        let exact = text
+            .parse::<i64>()
+            .map(Number::from)
+            .or_else(|_| text.parse::<u64>().map(Number::from));
         let number = match exact {
             Ok(number) if integer => Some(number),
             _ => text.parse::<f64>().ok().and_then(Number::from_f64),

@@ -67,7 +67,12 @@ pub fn read_yaml(text: &[u8], file: &str) -> Result<Document, Problems> {
     let file: Arc<str> = file.into();
     let text = checked_text(text, &file)?;
     let (value, root, spots) = yaml::read(text, &file)?;
-    Ok(Document { file, value, root, spots })
+    Ok(Document {
+        file,
+        value,
+        root,
+        spots,
+    })
 }
 
 /// Reads one JSON text, strictly: no comments, no trailing commas, no duplicate names. Nothing but
@@ -80,7 +85,12 @@ pub fn read_json(text: &[u8], file: &str) -> Result<Document, Problems> {
     let file: Arc<str> = file.into();
     let text = checked_text(text, &file)?;
     let (value, root, spots) = json::read(text, &file)?;
-    Ok(Document { file, value, root, spots })
+    Ok(Document {
+        file,
+        value,
+        root,
+        spots,
+    })
 }
 
 impl Document {
@@ -107,8 +117,12 @@ impl Document {
                 Value::Object(map) => key_step(map, rest),
                 _ => None,
             };
-            let Some((at, child, remaining)) = step else { break };
-            let Some(next) = self.spots.get(spot.children as usize + at) else { break };
+            let Some((at, child, remaining)) = step else {
+                break;
+            };
+            let Some(next) = self.spots.get(spot.children as usize + at) else {
+                break;
+            };
             (value, spot, rest) = (child, *next, remaining);
         }
         (spot.line > 0).then_some((spot.line, spot.column))
@@ -141,11 +155,16 @@ fn index_step<'v, 'p>(items: &'v [Value], rest: &'p str) -> Option<(usize, &'v V
 }
 
 /// The longest key at the start of `rest`: position, value, what remains.
-fn key_step<'v, 'p>(map: &'v Map<String, Value>, rest: &'p str) -> Option<(usize, &'v Value, &'p str)> {
+fn key_step<'v, 'p>(
+    map: &'v Map<String, Value>,
+    rest: &'p str,
+) -> Option<(usize, &'v Value, &'p str)> {
     let rest = rest.strip_prefix('.').unwrap_or(rest);
     let mut best: Option<(usize, &Value, &str, usize)> = None;
     for (at, (key, value)) in map.iter().enumerate() {
-        let Some(remaining) = rest.strip_prefix(key.as_str()) else { continue };
+        let Some(remaining) = rest.strip_prefix(key.as_str()) else {
+            continue;
+        };
         let ends = remaining.is_empty() || remaining.starts_with(['.', '[']);
         if ends && best.is_none_or(|(.., len)| key.len() >= len) {
             best = Some((at, value, remaining, key.len()));
@@ -174,7 +193,11 @@ fn checked_text<'a>(text: &'a [u8], file: &Arc<str>) -> Result<&'a str, Problems
 /// The place right behind `text`.
 fn end_of(text: &str) -> (u32, u32) {
     let line = text.bytes().filter(|b| *b == b'\n').count() + 1;
-    let column = text.rsplit('\n').next().map_or(0, |last| last.chars().count()) + 1;
+    let column = text
+        .rsplit('\n')
+        .next()
+        .map_or(0, |last| last.chars().count())
+        + 1;
     (count(line), count(column))
 }
 

@@ -12,7 +12,11 @@ use serde_json::{Number, Value};
 ///
 /// # Errors
 /// A sentence about a tag that is unknown or does not fit, or about a number that JSON lacks.
-pub(super) fn resolve(text: Cow<'_, str>, style: ScalarStyle, tag: Option<&Tag>) -> Result<Value, String> {
+pub(super) fn resolve(
+    text: Cow<'_, str>,
+    style: ScalarStyle,
+    tag: Option<&Tag>,
+) -> Result<Value, String> {
     let Some(tag) = tag else {
         return match style {
             ScalarStyle::Plain => plain(text),
@@ -37,7 +41,11 @@ pub(super) fn resolve(text: Cow<'_, str>, style: ScalarStyle, tag: Option<&Tag>)
         "float" => value.is_number(),
         other => return Err(format!("the tag `!!{other}` is not known")),
     };
-    if fits { Ok(value) } else { Err(format!("`{text}` is not of type `{}`", tag.suffix)) }
+    if fits {
+        Ok(value)
+    } else {
+        Err(format!("`{text}` is not of type `{}`", tag.suffix))
+    }
 }
 
 /// A scalar without quotes.
@@ -70,13 +78,18 @@ fn number(text: &str) -> Result<Option<Number>, String> {
     for (prefix, radix) in [("0x", 16), ("0o", 8)] {
         if let Some(digits) = text.strip_prefix(prefix) {
             let plain = !digits.is_empty() && digits.chars().all(|c| c.is_digit(radix));
-            return Ok(u64::from_str_radix(digits, radix).ok().filter(|_| plain).map(Number::from));
+            return Ok(u64::from_str_radix(digits, radix)
+                .ok()
+                .filter(|_| plain)
+                .map(Number::from));
         }
     }
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
     let lower = unsigned.to_ascii_lowercase();
     if lower == ".inf" || text.eq_ignore_ascii_case(".nan") {
-        return Err(format!("`{text}` is not a number that can be used; quote it to mean the word"));
+        return Err(format!(
+            "`{text}` is not a number that can be used; quote it to mean the word"
+        ));
     }
     if !looks_numeric(unsigned) {
         return Ok(None);
@@ -88,8 +101,12 @@ fn number(text: &str) -> Result<Option<Number>, String> {
     if let Ok(n) = digits.parse::<u64>() {
         return Ok(Some(n.into()));
     }
-    let Ok(n) = digits.parse::<f64>() else { return Ok(None) };
-    Number::from_f64(n).map(Some).ok_or_else(|| format!("the number `{text}` is too large"))
+    let Ok(n) = digits.parse::<f64>() else {
+        return Ok(None);
+    };
+    Number::from_f64(n)
+        .map(Some)
+        .ok_or_else(|| format!("the number `{text}` is too large"))
 }
 
 /// Digits, an optional fraction, an optional exponent; at least one digit before the exponent.

@@ -14,7 +14,10 @@ fn check_errors(result: Result<Document, Problems>, expected: &[&str]) {
     let found: Vec<&str> = problems.lines().collect();
     assert_eq!(found.len(), expected.len(), "found: {problems}");
     for (found, expected) in found.iter().zip(expected) {
-        assert!(found.starts_with(expected), "found `{found}`, expected `{expected}`");
+        assert!(
+            found.starts_with(expected),
+            "found `{found}`, expected `{expected}`"
+        );
     }
 }
 
@@ -70,18 +73,31 @@ fn structure_is_kept() {
     check_value("# nothing\n#END\n", &json!({}));
     check_value("---\n~\n", &json!({}));
     check_value("\u{feff}a: 1", &json!({"a": 1}));
-    check_value("1: a\non: b\n~: c\n", &json!({"1": "a", "on": "b", "~": "c"}));
-    check_value("a: |\n  x\n  y\nb: >-\n  x\n  y\n", &json!({"a": "x\ny\n", "b": "x y"}));
+    check_value(
+        "1: a\non: b\n~: c\n",
+        &json!({"1": "a", "on": "b", "~": "c"}),
+    );
+    check_value(
+        "a: |\n  x\n  y\nb: >-\n  x\n  y\n",
+        &json!({"a": "x\ny\n", "b": "x y"}),
+    );
     check_value("a: &n 1\nb: *n\n", &json!({"a": 1, "b": 1}));
     check_value("a: &k x\n*k : 1\n", &json!({"a": "x", "x": 1}));
-    check_value("{a: [1, {b: 2}], c: {}}\r\n", &json!({"a": [1, {"b": 2}], "c": {}}));
+    check_value(
+        "{a: [1, {b: 2}], c: {}}\r\n",
+        &json!({"a": [1, {"b": 2}], "c": {}}),
+    );
 }
 
 #[test]
 fn merges_fill_in_what_is_missing() {
     let base = "x: &x {a: 1, b: 2}\ny: &y {b: 3, c: 4}\n";
     let check = |text: &str, expected: Value| {
-        assert_eq!(yaml(&format!("{base}z:\n  {text}\n")).value()["z"], expected, "{text}");
+        assert_eq!(
+            yaml(&format!("{base}z:\n  {text}\n")).value()["z"],
+            expected,
+            "{text}"
+        );
     };
     check("<<: *x", json!({"a": 1, "b": 2}));
     check("<<: *x\n  a: 9", json!({"a": 9, "b": 2}));
@@ -94,21 +110,30 @@ fn merges_fill_in_what_is_missing() {
 
 #[test]
 fn yaml_errors_have_places() {
-    yaml_errors("a: 1\nb: 2\na: 3\nb: 4\n", &[
-        "f:3:1: duplicate key `a`, first at line 1, column 1",
-        "f:4:1: duplicate key `b`, first at line 2, column 1",
-    ]);
+    yaml_errors(
+        "a: 1\nb: 2\na: 3\nb: 4\n",
+        &[
+            "f:3:1: duplicate key `a`, first at line 1, column 1",
+            "f:4:1: duplicate key `b`, first at line 2, column 1",
+        ],
+    );
     yaml_errors("a: 1\n---\nb: 2\n", &["f:2:1: a second document"]);
     yaml_errors("a: [1\nb: 2\n", &["f:"]);
     yaml_errors("a: *x\n", &["f:1:4: not YAML"]);
     yaml_errors("a: &x [*x]\n", &["f:1:8: the alias stands inside"]);
-    yaml_errors("? [a]\n: 1\n", &["f:1:3: a list or mapping cannot be a key"]);
+    yaml_errors(
+        "? [a]\n: 1\n",
+        &["f:1:3: a list or mapping cannot be a key"],
+    );
     yaml_errors("a: !x 1\n", &["f:1:"]);
     yaml_errors("a: !!int x\n", &["f:1:"]);
     yaml_errors("a: .inf\n", &["f:1:4: `.inf` is not a number"]);
     yaml_errors("a: 1e999\n", &["f:1:4: the number `1e999` is too large"]);
     yaml_errors(b"a: 1\nb: \xff\n", &["f:2:4: is not UTF-8: byte 0xFF"]);
-    yaml_errors("[".repeat(MAX_DEPTH + 1), &["f:1:65: nested deeper than 64 levels"]);
+    yaml_errors(
+        "[".repeat(MAX_DEPTH + 1),
+        &["f:1:65: nested deeper than 64 levels"],
+    );
 }
 
 #[test]
@@ -200,25 +225,43 @@ fn json_is_read_as_the_reference_does() {
     }
     assert_eq!(read_json(b" ", "f").unwrap().value(), &json!({}));
     let doc = read_json("{\"é\": 1,\n \"b\": [1, {\"c\": 2}]}".as_bytes(), "f").unwrap();
-    assert_eq!(doc.place("b[1].c"), Some((2, 11)));
+    assert_eq!(doc.place("b[1].c"), Some((2, 12)));
     assert_eq!(doc.place("b"), Some((2, 2)));
 }
 
 #[test]
 fn json_errors_have_places() {
-    json_errors("{\"a\": 1,\n \"a\": 2}", &["f:2:2: duplicate key `a`, first at line 1, column 2"]);
-    json_errors("{\"é\": x}", &["f:1:7: not JSON: expected a value, found `x`"]);
+    json_errors(
+        "{\"a\": 1,\n \"a\": 2}",
+        &["f:2:2: duplicate key `a`, first at line 1, column 2"],
+    );
+    json_errors(
+        "{\"é\": x}",
+        &["f:1:7: not JSON: expected a value, found `x`"],
+    );
     json_errors("[1, ]", &["f:1:5: not JSON: expected a value, found `]`"]);
-    json_errors("[1", &["f:1:3: not JSON: expected `,` or `]`, found the end"]);
-    json_errors("{a: 1}", &["f:1:2: not JSON: expected a name in double quotes"]);
+    json_errors(
+        "[1",
+        &["f:1:3: not JSON: expected `,` or `]`, found the end"],
+    );
+    json_errors(
+        "{a: 1}",
+        &["f:1:2: not JSON: expected a name in double quotes"],
+    );
     json_errors("{\"a\" 1}", &["f:1:6: not JSON: expected `:`"]);
     json_errors("{\"a\": 1,}", &["f:1:9: not JSON: expected a name"]);
     json_errors("1 2", &["f:1:3: something follows"]);
     json_errors("\"a", &["f:1:3: not JSON: expected a closing"]);
     json_errors("\"a\nb\"", &["f:1:3: not JSON: a control character"]);
     json_errors(r#""\x""#, &["f:1:2: not JSON: an unknown escape"]);
-    json_errors(r#""\ud800""#, &["f:1:2: not JSON: an escape that is no character"]);
-    json_errors(r#""\u+123""#, &["f:1:2: not JSON: an escape that is no character"]);
+    json_errors(
+        r#""\ud800""#,
+        &["f:1:2: not JSON: an escape that is no character"],
+    );
+    json_errors(
+        r#""\u+123""#,
+        &["f:1:2: not JSON: an escape that is no character"],
+    );
     json_errors("01", &["f:1:1: not JSON: `01` is not a number"]);
     json_errors("[-]", &["f:1:2: not JSON: `-` is not a number"]);
     json_errors("[1.]", &["f:1:2: not JSON"]);

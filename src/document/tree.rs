@@ -23,7 +23,11 @@ pub(super) struct Spot {
 
 impl Spot {
     pub(super) fn new((line, column): (u32, u32)) -> Spot {
-        Spot { line, column, children: 0 }
+        Spot {
+            line,
+            column,
+            children: 0,
+        }
     }
 
     fn place(self) -> (u32, u32) {
@@ -43,7 +47,11 @@ pub(super) struct Size {
 
 impl Size {
     pub(super) fn scalar(value: &Value) -> Size {
-        Size { height: 0, nodes: 1, bytes: value.as_str().map_or(0, str::len) }
+        Size {
+            height: 0,
+            nodes: 1,
+            bytes: value.as_str().map_or(0, str::len),
+        }
     }
 
     fn add(&mut self, child: Size) {
@@ -77,7 +85,11 @@ pub(super) enum Key {
 
 enum Content {
     List(Vec<Value>),
-    Map { map: Map<String, Value>, key: Option<(Key, Spot)>, merges: Vec<(Map<String, Value>, u32)> },
+    Map {
+        map: Map<String, Value>,
+        key: Option<(Key, Spot)>,
+        merges: Vec<(Map<String, Value>, u32)>,
+    },
 }
 
 struct Frame {
@@ -131,7 +143,15 @@ impl<'f> Tree<'f> {
 
     /// Opens a mapping.
     pub(super) fn open_map(&mut self, place: (u32, u32), anchor: usize) -> Result<(), Problems> {
-        self.open(Content::Map { map: Map::new(), key: None, merges: Vec::new() }, place, anchor)
+        self.open(
+            Content::Map {
+                map: Map::new(),
+                key: None,
+                merges: Vec::new(),
+            },
+            place,
+            anchor,
+        )
     }
 
     fn open(&mut self, content: Content, place: (u32, u32), anchor: usize) -> Result<(), Problems> {
@@ -141,15 +161,30 @@ impl<'f> Tree<'f> {
         if self.frames.len() >= MAX_DEPTH {
             return Err(self.fail(place, format!("nested deeper than {MAX_DEPTH} levels")));
         }
-        let size = Size { height: 1, nodes: 1, bytes: 0 };
+        let size = Size {
+            height: 1,
+            nodes: 1,
+            bytes: 0,
+        };
         let pending = self.pending.len();
-        self.frames.push(Frame { content, spot: Spot::new(place), size, pending, anchor });
+        self.frames.push(Frame {
+            content,
+            spot: Spot::new(place),
+            size,
+            pending,
+            anchor,
+        });
         Ok(())
     }
 
     /// Takes the key of the next entry.
     pub(super) fn key(&mut self, new: Key, place: (u32, u32)) {
-        if let Some(Frame { content: Content::Map { key, .. }, size, .. }) = self.frames.last_mut() {
+        if let Some(Frame {
+            content: Content::Map { key, .. },
+            size,
+            ..
+        }) = self.frames.last_mut()
+        {
             if let Key::Text(text) = &new {
                 size.bytes += text.len();
             }
@@ -160,10 +195,14 @@ impl<'f> Tree<'f> {
     /// Closes the innermost container and puts it in its place. The anchor it was opened with and
     /// the node, where there is one.
     pub(super) fn close(&mut self) -> Result<Option<(usize, Node)>, Problems> {
-        let Some(mut frame) = self.frames.pop() else { return Ok(None) };
+        let Some(mut frame) = self.frames.pop() else {
+            return Ok(None);
+        };
         let value = match frame.content {
             Content::List(items) => Value::Array(items),
-            Content::Map { mut map, merges, .. } => {
+            Content::Map {
+                mut map, merges, ..
+            } => {
                 for (source, children) in merges {
                     self.merge(&mut map, source, children);
                 }
@@ -172,7 +211,11 @@ impl<'f> Tree<'f> {
         };
         frame.spot.children = count(self.spots.len());
         self.spots.extend(self.pending.drain(frame.pending..));
-        let node = Node { value, spot: frame.spot, size: frame.size };
+        let node = Node {
+            value,
+            spot: frame.spot,
+            size: frame.size,
+        };
         let anchored = match frame.anchor {
             0 => None,
             anchor => Some((anchor, self.copy(&node, node.spot.place())?)),
@@ -226,7 +269,11 @@ impl<'f> Tree<'f> {
             Some((Key::Text(key), spot)) => {
                 if map.contains_key(&key) {
                     let at = map.keys().position(|k| *k == key).unwrap_or_default();
-                    let first = self.pending.get(frame.pending + at).copied().unwrap_or_default();
+                    let first = self
+                        .pending
+                        .get(frame.pending + at)
+                        .copied()
+                        .unwrap_or_default();
                     let message = format!(
                         "duplicate key `{key}`, first at line {}, column {}",
                         first.line, first.column
@@ -234,7 +281,10 @@ impl<'f> Tree<'f> {
                     return self.report(spot.place(), message);
                 }
                 map.insert(key, node.value);
-                self.pending.push(Spot { children: node.spot.children, ..spot });
+                self.pending.push(Spot {
+                    children: node.spot.children,
+                    ..spot
+                });
                 Ok(())
             }
             Some((Key::Merge, spot)) => {
@@ -258,7 +308,11 @@ impl<'f> Tree<'f> {
         for (at, (key, value)) in source.into_iter().enumerate() {
             if !map.contains_key(&key) {
                 map.insert(key, value);
-                let spot = self.spots.get(children as usize + at).copied().unwrap_or_default();
+                let spot = self
+                    .spots
+                    .get(children as usize + at)
+                    .copied()
+                    .unwrap_or_default();
                 self.pending.push(spot);
             }
         }
@@ -274,7 +328,11 @@ impl<'f> Tree<'f> {
         message: impl Into<String>,
     ) -> Result<(), Problems> {
         self.problems.push(problem(self.file, Some(place), message));
-        if self.problems.len() < MAX_PROBLEMS { Ok(()) } else { Err(std::mem::take(&mut self.problems)) }
+        if self.problems.len() < MAX_PROBLEMS {
+            Ok(())
+        } else {
+            Err(std::mem::take(&mut self.problems))
+        }
     }
 
     /// All mistakes so far and a last one.
@@ -287,7 +345,11 @@ impl<'f> Tree<'f> {
     pub(super) fn finish(self) -> Result<(Value, Spot, Vec<Spot>), Problems> {
         self.problems.into_result()?;
         match self.root {
-            Some(Node { value: Value::Null, spot, .. }) => Ok((Value::Object(Map::new()), spot, self.spots)),
+            Some(Node {
+                value: Value::Null,
+                spot,
+                ..
+            }) => Ok((Value::Object(Map::new()), spot, self.spots)),
             Some(node) => Ok((node.value, node.spot, self.spots)),
             None => Ok((Value::Object(Map::new()), Spot::default(), self.spots)),
         }
@@ -299,7 +361,11 @@ fn merge_sources(node: Node, spots: &[Spot]) -> Option<Vec<(Map<String, Value>, 
     match node.value {
         Value::Object(map) => Some(vec![(map, node.spot.children)]),
         Value::Array(items) => {
-            let spot = |at: usize| spots.get(node.spot.children as usize + at).map_or(0, |s| s.children);
+            let spot = |at: usize| {
+                spots
+                    .get(node.spot.children as usize + at)
+                    .map_or(0, |s| s.children)
+            };
             let item = |(at, item)| match item {
                 Value::Object(map) => Some((map, spot(at))),
                 _ => None,

@@ -56,7 +56,11 @@ pub(super) fn read(text: &str, file: &Arc<str>) -> Result<(Value, Spot, Vec<Spot
                     scalar::resolve(text, style, tag.as_deref()).map_err(|m| tree.fail(place, m))?
                 };
                 let size = Size::scalar(&value);
-                let node = Node { value, spot: Spot::new(place), size };
+                let node = Node {
+                    value,
+                    spot: Spot::new(place),
+                    size,
+                };
                 if anchor > 0 {
                     anchors.insert(anchor, tree.copy(&node, place)?);
                 }

@@ -473,11 +473,11 @@ fn listing_is_stable() {
     assert_eq!(list(&lines(Mode::HostUri, &routes)), expected);
 }
 
-/// Every byte of a path its own node: the deepest trie that a path of this length can make. The
-/// stack is that of a worker thread.
+/// Every byte of a path its own node: the deepest trie that a path can make. Freed by recursion,
+/// it would need more than this stack.
 #[test]
-fn deep_tries_fit_the_stack() {
-    const DEEPEST: usize = 16 * 1024;
+fn deep_tries_fit_a_small_stack() {
+    const DEEPEST: usize = 4096;
     let work = || {
         let all = "/".repeat(DEEPEST);
         let uris = (1..DEEPEST).map(|len| Arc::from(&all[..len])).collect();
@@ -489,10 +489,10 @@ fn deep_tries_fit_the_stack() {
         router.insert(Arc::clone(&entry));
         let copy = router.clone();
         assert!(router.remove(&entry) && router.is_empty());
-        assert_eq!(copy.dump().len(), DEEPEST - 1);
+        assert_eq!(copy.iter().count(), DEEPEST - 1);
     };
     std::thread::Builder::new()
-        .stack_size(2 << 20)
+        .stack_size(128 << 10)
         .spawn(work)
         .unwrap()
         .join()

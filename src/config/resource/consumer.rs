@@ -19,6 +19,7 @@ pub struct Consumer {
     #[schemars(length(max = 256))]
     pub desc: Option<String>,
     /// Labels; `custom_id` goes upstream as `X-Consumer-Custom-ID`.
+    #[serde(default)]
     #[schemars(schema_with = "labels")]
     pub labels: Option<Labels>,
     /// Seconds since 1970.
@@ -31,6 +32,7 @@ pub struct Consumer {
     /// The group it belongs to.
     pub group_id: Option<Id>,
     /// Credentials of authentication plugins; others run on the consumer's requests.
+    #[serde(default)]
     #[schemars(schema_with = "plugins")]
     pub plugins: Option<Plugins>,
 }
@@ -49,6 +51,7 @@ pub struct Credential {
     #[schemars(length(max = 256))]
     pub desc: Option<String>,
     /// Labels.
+    #[serde(default)]
     #[schemars(schema_with = "labels")]
     pub labels: Option<Labels>,
     /// Seconds since 1970.
@@ -59,6 +62,7 @@ pub struct Credential {
     #[serde(rename = "modifiedIndex")]
     pub modified_index: Option<u64>,
     /// One authentication plugin.
+    #[serde(default)]
     #[schemars(schema_with = "plugins")]
     pub plugins: Option<Plugins>,
 }
@@ -76,6 +80,7 @@ pub struct ConsumerGroup {
     #[schemars(length(max = 256))]
     pub desc: Option<String>,
     /// Labels.
+    #[serde(default)]
     #[schemars(schema_with = "labels")]
     pub labels: Option<Labels>,
     /// Seconds since 1970.

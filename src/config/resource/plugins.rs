@@ -33,6 +33,7 @@ pub struct PluginConfig {
     #[schemars(length(max = 256))]
     pub desc: Option<String>,
     /// Labels.
+    #[serde(default)]
     #[schemars(schema_with = "labels")]
     pub labels: Option<Labels>,
     /// Seconds since 1970.

@@ -22,6 +22,7 @@ pub struct Route {
     #[schemars(length(max = 256))]
     pub desc: Option<String>,
     /// Labels.
+    #[serde(default)]
     #[schemars(schema_with = "labels")]
     pub labels: Option<Labels>,
     /// Seconds since 1970.
@@ -41,12 +42,15 @@ pub struct Route {
     #[serde(default)]
     pub priority: i64,
     /// Methods; any when left out.
+    #[serde(default)]
     #[schemars(schema_with = "methods")]
     pub methods: Option<Vec<String>>,
     /// The host, or a wildcard such as `*.a.com`. At most one of `host` and `hosts`.
+    #[serde(default)]
     #[schemars(schema_with = "host")]
     pub host: Option<String>,
     /// Several hosts.
+    #[serde(default)]
     #[schemars(schema_with = "hosts")]
     pub hosts: Option<Vec<String>>,
     /// The client's address or network. At most one of `remote_addr` and `remote_addrs`.
@@ -65,6 +69,7 @@ pub struct Route {
     /// A leftover of APISIX's old dashboard, without effect.
     pub script_id: Option<Id>,
     /// Plugins.
+    #[serde(default)]
     #[schemars(schema_with = "plugins")]
     pub plugins: Option<Plugins>,
     /// Plugins from a plugin_config.

@@ -21,6 +21,7 @@ pub struct Service {
     #[schemars(length(max = 256))]
     pub desc: Option<String>,
     /// Labels.
+    #[serde(default)]
     #[schemars(schema_with = "labels")]
     pub labels: Option<Labels>,
     /// Seconds since 1970.
@@ -31,6 +32,7 @@ pub struct Service {
     #[serde(rename = "modifiedIndex")]
     pub modified_index: Option<u64>,
     /// Plugins.
+    #[serde(default)]
     #[schemars(schema_with = "plugins")]
     pub plugins: Option<Plugins>,
     /// The upstream, in place.
@@ -42,6 +44,7 @@ pub struct Service {
     /// Whether connections may be upgraded to WebSocket, for routes that do not say.
     pub enable_websocket: Option<bool>,
     /// Hosts, for routes that name none.
+    #[serde(default)]
     #[schemars(schema_with = "hosts")]
     pub hosts: Option<Vec<String>>,
 }

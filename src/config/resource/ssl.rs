@@ -18,6 +18,7 @@ pub struct Ssl {
     #[schemars(length(max = 256))]
     pub desc: Option<String>,
     /// Labels.
+    #[serde(default)]
     #[schemars(schema_with = "labels")]
     pub labels: Option<Labels>,
     /// Seconds since 1970.
@@ -44,9 +45,11 @@ pub struct Ssl {
     #[schemars(inner(length(min = 64, max = 65536)))]
     pub keys: Option<Vec<String>>,
     /// The server name, or a wildcard of one label.
+    #[serde(default)]
     #[schemars(schema_with = "host")]
     pub sni: Option<String>,
     /// Several server names.
+    #[serde(default)]
     #[schemars(schema_with = "hosts")]
     pub snis: Option<Vec<String>>,
     /// Client certificates are not checked by this version.
@@ -56,6 +59,7 @@ pub struct Ssl {
     #[schemars(extend("enum" = [1, 0]))]
     pub status: u8,
     /// Versions allowed for these names.
+    #[serde(default)]
     #[schemars(schema_with = "protocols")]
     pub ssl_protocols: Option<Vec<String>>,
 }

@@ -32,6 +32,7 @@ pub struct Upstream {
     #[schemars(length(max = 256))]
     pub desc: Option<String>,
     /// Labels.
+    #[serde(default)]
     #[schemars(schema_with = "labels")]
     pub labels: Option<Labels>,
     /// Seconds since 1970.
@@ -58,6 +59,7 @@ pub struct Upstream {
     #[serde(default = "roundrobin")]
     pub r#type: String,
     /// What `chash` hashes.
+    #[serde(default)]
     #[schemars(schema_with = "hash_on")]
     pub hash_on: Option<String>,
     /// The name of what `chash` hashes.
@@ -75,12 +77,14 @@ pub struct Upstream {
     pub service_name: Option<String>,
     /// Arguments of the discovery.
     #[schemars(schema_with = "discovery_args")]
+    #[serde(default)]
     pub discovery_args: Option<serde_json::Value>,
     /// Which `Host` the nodes see.
     #[serde(default = "pass")]
     #[schemars(extend("enum" = ["pass", "node", "rewrite"]))]
     pub pass_host: String,
     /// The `Host` for `pass_host: rewrite`.
+    #[serde(default)]
     #[schemars(schema_with = "host")]
     pub upstream_host: Option<String>,
 }

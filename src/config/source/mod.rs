@@ -1,6 +1,7 @@
 //! Where resources come from.
 
 pub mod file;
+mod json_env;
 
 use std::sync::Arc;
 
@@ -16,6 +17,8 @@ pub struct Batch {
     pub resources: Vec<(Key, Arc<Value>, String)>,
     /// The document, to find the place of a problem.
     pub document: Document,
+    /// Accepted without an effect; with their places.
+    pub warnings: Problems,
 }
 
 impl Batch {

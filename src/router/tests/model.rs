@@ -109,22 +109,29 @@ fn path_fits(uri: &str, path: &str, mode: Mode) -> Option<Vec<(String, String)>>
         return Some(Vec::new());
     }
     let mut names = Vec::new();
+    let mut end = 0;
     let segments: Vec<String> = uri
         .split('/')
-        .map(|segment| match segment.chars().next() {
-            Some(':') if mode == Mode::UriWithParameter || uri.find(segment) > Some(at) => {
-                names.push(segment[1..].to_owned());
-                "([^/]+)".to_owned()
+        .map(|segment| {
+            end += segment.len() + 1;
+            let behind = end > at + 1;
+            match segment.chars().next() {
+                Some(':') if behind => {
+                    names.push(segment[1..].to_owned());
+                    "([^/]+)".to_owned()
+                }
+                Some('*') => {
+                    let name = if segment == "*" {
+                        ":ext"
+                    } else {
+                        &segment[1..]
+                    };
+                    names.push(name.to_owned());
+                    "((?s:.*))".to_owned()
+                }
+                // As it is: an expression. The generator makes no other special characters.
+                _ => segment.to_owned(),
             }
-            Some('*') => {
-                names.push(if segment == "*" {
-                    ":ext".into()
-                } else {
-                    segment[1..].to_owned()
-                });
-                "((?s:.*))".to_owned()
-            }
-            _ => fancy_regex::escape(segment).into_owned(),
         })
         .collect();
     let found = Regex::new(&format!(r"\A{}\z", segments.join("/"))).unwrap();

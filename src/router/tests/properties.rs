@@ -9,27 +9,8 @@ const MODES: [Mode; 3] = [Mode::Uri, Mode::HostUri, Mode::UriWithParameter];
 fn pattern() -> impl Strategy<Value = Arc<str>> {
     let segment = select(vec!["a", "b", "ab", "abc", "", "*", "*x", ":y", ":z"]);
     let end = select(vec!["", "", "*", "/*", "a*"]);
-    (prop::collection::vec(segment, 0..4), end).prop_filter_map(
-        "a star inside a segment",
-        |(s, end)| {
-            let text = format!("/{}{end}", s.join("/"));
-            // Stars inside a segment are expressions or plain text: covered by rows.
-            let inside = text
-                .split('/')
-                .rev()
-                .skip(1)
-                .any(|s| s.len() > 1 && s[1..].contains('*'));
-            let last = text
-                .rsplit('/')
-                .next()
-                .is_some_and(|s| s.starts_with(['*', ':']) && s[1..].contains('*'));
-            let early = text
-                .find('*')
-                .is_some_and(|at| at + 1 < text.len() && text.ends_with("a*"));
-            let param = text.contains(':') && text.ends_with("a*");
-            (!inside && !last && !early && !param).then(|| Arc::from(text))
-        },
-    )
+    (prop::collection::vec(segment, 0..4), end)
+        .prop_map(|(segments, end)| format!("/{}{end}", segments.join("/")).into())
 }
 
 fn host() -> impl Strategy<Value = Arc<str>> {
@@ -102,7 +83,7 @@ fn build(mode: Mode, entries: &[Arc<Entry<()>>]) -> Router<()> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1500))]
+    #![proptest_config(ProptestConfig::with_cases(600))]
 
     #[test]
     fn finds_what_the_model_finds(

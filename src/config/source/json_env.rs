@@ -1,0 +1,72 @@
+//! `${{NAME}}` in the texts of a JSON document, filled in after parsing. Source: APISIX.
+
+use lockgate_plugin::Problems;
+use serde_json::Value;
+
+use crate::document::substitute_env;
+
+/// Replaces references in every text of `value`. A text that becomes a number, `true` or `false`
+/// that way is one afterwards, as JSON has no other way to say so.
+pub(super) fn fill(value: &mut Value, env: &dyn Fn(&str) -> Option<String>, out: &mut Problems) {
+    match value {
+        Value::String(text) if text.contains("${{") => match substitute_env(text, env, "") {
+            Ok(new) if *new == **text => {}
+            Ok(new) => *value = typed(&new),
+            Err(problems) => {
+                for mut problem in problems {
+                    // The place in the text says nothing about the place in the file.
+                    (problem.file, problem.place) = (None, None);
+                    out.push(problem);
+                }
+            }
+        },
+        Value::Array(list) => {
+            for (at, item) in list.iter_mut().enumerate() {
+                fill(item, env, &mut out.at_index(at));
+            }
+        }
+        Value::Object(map) => {
+            for (name, member) in map {
+                fill(member, env, &mut out.at(name));
+            }
+        }
+        _ => {}
+    }
+}
+
+fn typed(text: &str) -> Value {
+    match serde_json::from_str(text) {
+        Ok(value @ (Value::Number(_) | Value::Bool(_))) => value,
+        _ => Value::String(text.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn texts_are_filled_in() {
+        let env = |name: &str| match name {
+            "PORT" => Some("9080".to_owned()),
+            "ON" => Some("true".to_owned()),
+            "HOST" => Some("a.test".to_owned()),
+            _ => None,
+        };
+        let check = |mut value: Value, expected: Value, problems: &str| {
+            let mut out = Problems::default();
+            fill(&mut value, &env, &mut out);
+            assert_eq!((value, out.to_string()), (expected, problems.to_owned()));
+        };
+        check(json!({"a": ["${{PORT}}", {"b": "${{ ON }}"}]}), json!({"a": [9080, {"b": true}]}), "");
+        check(json!("${{HOST}}:${{PORT}}"), json!("a.test:9080"), "");
+        check(json!("${{PORT:=1}}0"), json!(90800), "");
+        check(json!(["$HOST", "{{HOST}}", 1, null]), json!(["$HOST", "{{HOST}}", 1, null]), "");
+        check(
+            json!({"a": ["x${{NONE}}"]}),
+            json!({"a": ["x${{NONE}}"]}),
+            "a[0]: can't find environment variable NONE (set it, or give a default: ${{NONE:=value}})",
+        );
+    }
+}
