@@ -176,7 +176,16 @@ fn serve(settings: Settings, loaded: Loaded, lookups: Lookups, upgrade: bool) ->
             "waiting for the running process to hand over its sockets (send it SIGQUIT)"
         );
     }
-    server.bootstrap();
+    if let Some(folder) = settings.lockgate.upgrade_sock.parent() {
+        std::fs::create_dir_all(folder).map_err(|e| {
+            anyhow::anyhow!("the folder {} for the hand-over socket cannot be made: {e}", folder.display())
+        })?;
+    }
+    // Pingora panics when nobody hands sockets over.
+    let taken = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| server.bootstrap()));
+    if taken.is_err() {
+        anyhow::bail!("no running process handed over its sockets; without one, start without --upgrade");
+    }
 
     let proxy = pingora_proxy::http_proxy(&server.configuration, General::new(Arc::clone(&core)));
     let proxy = Arc::new(with_http2(proxy, &settings));

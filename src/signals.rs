@@ -20,6 +20,8 @@ use crate::proxy::core::Stats;
 
 /// How often the number of requests in flight is looked at while draining.
 const LOOK: Duration = Duration::from_millis(20);
+/// How long a successor may take from SIGQUIT until it waits for the sockets.
+const SUCCESSOR_LIMIT: Duration = Duration::from_secs(5);
 /// Connections that were just accepted get this long to send their request.
 const LAST_MOMENT: Duration = Duration::from_millis(200);
 
@@ -47,7 +49,7 @@ impl ShutdownSignalWatch for Signals {
         loop {
             tokio::select! {
                 _ = quit.recv() => {
-                    if successor_waits(&self.upgrade_sock) {
+                    if self.successor_comes().await {
                         tracing::info!("SIGQUIT: handing the listening sockets to the successor");
                         self.stats.draining.store(true, Ordering::Relaxed);
                         return ShutdownSignal::GracefulUpgrade;
@@ -70,6 +72,20 @@ impl ShutdownSignalWatch for Signals {
                 }
             }
         }
+    }
+}
+
+impl Signals {
+    /// Waits a moment for a successor: it may have been started just before the signal.
+    async fn successor_comes(&self) -> bool {
+        let until = Instant::now() + SUCCESSOR_LIMIT;
+        while !successor_waits(&self.upgrade_sock) {
+            if Instant::now() >= until {
+                return false;
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+        true
     }
 }
 

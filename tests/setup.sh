@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what is missing for a purpose and says why: setup.sh build|bench|conformance.
+# Installs what is missing for a purpose and says why: setup.sh build|run|smoke|bench|conformance.
 # Nothing is installed that is there already; nothing outside Debian's packages is touched.
 set -euo pipefail
 purpose=${1:-build}
@@ -35,6 +35,9 @@ case $purpose in
   run)
     need curl curl "the requests that the demo suggests"
     ;;
+  smoke)
+    need python3 python3 "runs the measurements"
+    ;;
   bench)
     need nginx nginx "the upstream of the load tests, and a proxy to compare with"
     need wrk wrk "makes load"
@@ -57,7 +60,7 @@ case $purpose in
     need curl curl "some blocks are shell commands"
     need openssl openssl "some blocks are shell commands"
     ;;
-  *) fail "unknown purpose $purpose; known: build, run, bench, conformance" ;;
+  *) fail "unknown purpose $purpose; known: build, run, smoke, bench, conformance" ;;
 esac
 
 if [ ${#packages[@]} -gt 0 ]; then

@@ -263,6 +263,10 @@ impl Target {
                 }
             };
         }
+        // What is escaped twice would become a dot segment for whoever decodes once more.
+        if options.like_servlet && path.to_ascii_lowercase().contains("%2e") {
+            return Err(BadTarget::Parameters);
+        }
         if options.like_servlet && path.contains(';') {
             path = Cow::Owned(normal::without_parameters(&path)?);
         }

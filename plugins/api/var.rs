@@ -194,6 +194,14 @@ impl Var {
         &self.name
     }
 
+    /// The name of the path parameter, for `uri_param_*`.
+    pub fn uri_param(&self) -> Option<&str> {
+        match &self.kind {
+            Kind::UriParam(name) => Some(name),
+            _ => None,
+        }
+    }
+
     /// Whether the name means anything.
     pub fn is_known(&self) -> bool {
         !matches!(self.kind, Kind::Unknown)

@@ -67,7 +67,9 @@ pub fn decode(
         warnings.push(problem);
     }
     result.map_err(|mut problems| {
-        problems.iter_mut().for_each(|problem| problem.resource = key.to_string());
+        problems
+            .iter_mut()
+            .for_each(|problem| problem.resource = key.to_string());
         problems
     })
 }
@@ -84,9 +86,11 @@ fn decode_kind(
     let mut out = Problems::default();
     let resource = read(key, raw, &mut out, warnings);
     let owner = match key.kind {
-        Kind::Route | Kind::Service | Kind::PluginConfig | Kind::ConsumerGroup | Kind::GlobalRule => {
-            Some(Owner::Requests)
-        }
+        Kind::Route
+        | Kind::Service
+        | Kind::PluginConfig
+        | Kind::ConsumerGroup
+        | Kind::GlobalRule => Some(Owner::Requests),
         Kind::Consumer => Some(Owner::Consumer),
         Kind::Credential => Some(Owner::Credential),
         _ => None,
@@ -107,10 +111,8 @@ fn decode_kind(
 fn read(key: &Key, raw: &Value, out: &mut Problems, warnings: &mut Problems) -> Option<Resource> {
     Some(match key.kind {
         Kind::Route => {
-            if let Some(vars) = raw.get("vars").filter(|vars| vars.is_array())
-                && let Err(problem) = meta::expression("vars", vars)
-            {
-                out.push(problem);
+            if let Some(vars) = raw.get("vars").filter(|vars| vars.is_array()) {
+                meta::expression("vars", vars, out);
             }
             let route: Route = typed(raw, out)?;
             route.check(out);
@@ -142,13 +144,19 @@ fn read(key: &Key, raw: &Value, out: &mut Problems, warnings: &mut Problems) -> 
             let ssl: Ssl = typed(raw, out)?;
             ssl.check(out);
             if !ssl.is_server() {
-                warnings.add("type", "client certificates by id are not used by this version");
+                warnings.add(
+                    "type",
+                    "client certificates by id are not used by this version",
+                );
             }
             Resource::Ssl(Box::new(ssl))
         }
         Kind::PluginMetadata => Resource::PluginMetadata(raw.as_object().map(metadata)?),
         Kind::Proto | Kind::Secret | Kind::StreamRoute => {
-            warnings.add("", format!("{} are not served by this version", key.kind.plural()));
+            warnings.add(
+                "",
+                format!("{} are not served by this version", key.kind.plural()),
+            );
             Resource::Unserved
         }
     })

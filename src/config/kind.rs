@@ -89,7 +89,10 @@ pub struct Key {
 impl Key {
     /// A key.
     pub fn new(kind: Kind, id: &str) -> Key {
-        Key { kind, id: id.into() }
+        Key {
+            kind,
+            id: id.into(),
+        }
     }
 }
 

@@ -23,7 +23,9 @@ use super::core::{Core, Counted};
 use super::fault::{FaultKind, stock_page};
 use super::general::{Front as Request, General};
 use super::pipeline::Exchange;
-use super::request_head::{BodyLength, Head, Refusal, Scan, request_line, scan, skip_empty_lines};
+use super::request_head::{
+    BodyLength, Head, Refusal, Scan, request_line, scan, scan_chunks, skip_empty_lines,
+};
 
 /// First size of the head buffer: most heads fit.
 const HEAD_BUFFER: usize = 4096;
@@ -65,7 +67,10 @@ impl Front {
                 Err(NoHead::Http2) => return self.http2(stream, &buf, shutdown).await,
             };
             requests = requests.saturating_add(1);
-            let prefix = take_request(&mut buf, &head);
+            let prefix = match take_request(&mut buf, &head) {
+                Ok(prefix) => prefix,
+                Err(refusal) => return self.refuse(stream, &buf, &refusal).await,
+            };
             let mut session = ServerSession::new_http1(stream);
             session.set_keepalive(self.keepalive());
             session.set_pipelined_prefix(prefix);
@@ -203,15 +208,15 @@ async fn read(
 }
 
 /// Takes the bytes of one request out of the buffer: its head and what is there of its body. A
-/// following pipelined request stays. Where a chunked body ends is not known here, so all goes.
-fn take_request(buf: &mut BytesMut, head: &Head) -> BytesMut {
+/// following pipelined request stays. A chunked body that is not complete takes all there is.
+fn take_request(buf: &mut BytesMut, head: &Head) -> Result<BytesMut, Refusal> {
     let rest = buf.len() - head.len;
     let body = match head.body {
         BodyLength::None => 0,
         BodyLength::Exact(length) => usize::try_from(length).map_or(rest, |l| l.min(rest)),
-        BodyLength::Chunked => rest,
+        BodyLength::Chunked => scan_chunks(&buf[head.len..])?.unwrap_or(rest),
     };
-    if body == rest { std::mem::take(buf) } else { buf.split_to(head.len + body) }
+    Ok(if body == rest { std::mem::take(buf) } else { buf.split_to(head.len + body) })
 }
 
 #[async_trait]

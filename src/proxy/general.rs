@@ -247,6 +247,9 @@ impl ProxyHttp for General {
         let work = &exchange.work;
         let mut ops = Ops::new();
         head::forwarded(work, &req, &mut ops);
+        if session.req_header().version == http::Version::HTTP_2 {
+            join_cookies(upstream)?;
+        }
         let edits = &work.request;
         edit_request(upstream, edits.headers.ops().iter().chain(ops.iter()))?;
         if let Some(method) = &edits.method {
@@ -307,6 +310,10 @@ impl ProxyHttp for General {
             attempt.header = Some(attempt.started.elapsed());
         }
         strip_hop_by_hop(resp);
+        if session.req_header().version == http::Version::HTTP_10 && resp.remove_header(&header::TRANSFER_ENCODING).is_some() {
+            // Such a client knows no chunks: the end of the connection is the end of the body.
+            session.as_downstream_mut().set_keepalive(None);
+        }
         finish_head(&self.core, session, exchange, resp, Origin::Upstream)?;
         if self.core.stats.is_draining() {
             session.as_downstream_mut().set_keepalive(None);
@@ -368,7 +375,8 @@ impl ProxyHttp for General {
         let allowed = self.note_failure(lane, kind, &e);
         // A kept connection that the upstream closed in the same moment says nothing about the
         // node: that try is free.
-        let stale = reused && matches!(kind, FaultKind::UpstreamClosed) && lane.stale_once();
+        let closed = matches!(e.etype(), ErrorType::ConnectionClosed | ErrorType::WriteError);
+        let stale = reused && closed && lane.first_try();
         e.set_retry(safe && (allowed || stale));
         e
     }
@@ -454,8 +462,8 @@ impl General {
 }
 
 impl Lane {
-    /// Allows one free retry of a stale kept connection.
-    fn stale_once(&mut self) -> bool {
+    /// Whether only one node was tried so far.
+    fn first_try(&self) -> bool {
         let tries = self.exchange.as_ref().map_or(0, |exchange| exchange.work.attempts.len());
         tries == 1
     }
@@ -516,6 +524,16 @@ fn strip_hop_by_hop(resp: &mut ResponseHeader) {
     resp.remove_header("proxy-connection");
 }
 
+/// HTTP/2 clients may send a cookie in pieces; HTTP/1 knows one field (RFC 9113 §8.2.3).
+fn join_cookies(head: &mut RequestHeader) -> Result<()> {
+    let pieces: Vec<&[u8]> = head.headers.get_all(header::COOKIE).iter().map(|v| v.as_bytes()).collect();
+    if pieces.len() > 1 {
+        let joined = pieces.join(&b"; "[..]);
+        head.insert_header(header::COOKIE, joined)?;
+    }
+    Ok(())
+}
+
 /// Pingora's error in our words.
 fn kind_of(e: &Error, other: FaultKind) -> FaultKind {
     match e.etype() {
@@ -531,6 +549,7 @@ fn kind_of(e: &Error, other: FaultKind) -> FaultKind {
 /// For failures that no upstream hook has seen.
 fn client_or_gateway(e: &Error) -> FaultKind {
     match (e.esource(), e.etype()) {
+        (ErrorSource::Downstream, kind) if kind.as_str() == "InvalidChunk" => FaultKind::BadRequest,
         (_, ErrorType::HTTPStatus(413)) => FaultKind::BodyTooLarge,
         (ErrorSource::Upstream, _) => kind_of(e, FaultKind::UpstreamClosed),
         (ErrorSource::Downstream, ErrorType::InvalidHTTPHeader | ErrorType::H1Error) => {

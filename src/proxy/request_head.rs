@@ -12,12 +12,17 @@
 //! | `Content-Length` twice, signed, not digits | 400 | RFC 9112 §6.3 |
 //! | `Content-Length` with `Transfer-Encoding` | 400 | request smuggling |
 //! | `Transfer-Encoding` other than one `chunked`, or in HTTP/1.0 | 501, 400 | RFC 9112 §6.1 |
-//! | more than 100 fields or 32 KiB | 431 | bounded memory |
+//! | more than 100 fields or 32 KiB | 431, or 414 when it is the target | bounded memory |
+//! | a chunk size that is not hexadecimal, a chunk longer than it says | 400 | RFC 9112 §7.1 |
 
 use super::fault::FaultKind;
 
 /// The longest head that is accepted, in bytes. nginx accepts four buffers of 8 KiB.
 pub const MAX_HEAD: usize = 32 * 1024;
+/// The longest request line, in bytes: nginx's buffer.
+pub const MAX_LINE: usize = 8 * 1024;
+/// The longest line with a chunk's size and extensions, in bytes.
+const MAX_CHUNK_LINE: usize = 1024;
 /// The most fields that are accepted.
 pub const MAX_FIELDS: usize = 100;
 
@@ -82,14 +87,14 @@ pub fn scan(buf: &[u8]) -> Scan {
     let Some(end) = memchr::memmem::find(buf, b"\r\n\r\n") else {
         // A head in the making can already be hopeless.
         return match (buf.len() > MAX_HEAD, memchr::memmem::find(buf, b"\n\n")) {
-            (true, _) => Scan::Refused(too_large()),
+            (true, _) => Scan::Refused(too_large(buf)),
             (false, Some(_)) => Scan::Refused(bad("line ends without CR")),
             (false, None) => Scan::Partial,
         };
     };
     let len = end + 4;
     if len > MAX_HEAD {
-        return Scan::Refused(too_large());
+        return Scan::Refused(too_large(buf));
     }
     match check(&buf[..end]) {
         Ok(body) => Scan::Complete(Head { len, body }),
@@ -97,8 +102,56 @@ pub fn scan(buf: &[u8]) -> Scan {
     }
 }
 
-fn too_large() -> Refusal {
-    Refusal { kind: FaultKind::HeadTooLarge, status: 431, why: "request head too large" }
+/// 414 when the request line alone is too long, as nginx; else 431.
+fn too_large(buf: &[u8]) -> Refusal {
+    let line = memchr::memchr(b'\n', buf).unwrap_or(buf.len());
+    let status = if line > MAX_LINE { 414 } else { 431 };
+    Refusal { kind: FaultKind::HeadTooLarge, status, why: "request head too large" }
+}
+
+/// Looks at as much of a chunked body as there is. `Ok(Some(length))` when it is complete,
+/// `Ok(None)` when more has to come. Pingora reads the body again; this only refuses what it
+/// would read too kindly, and finds the end where it can.
+///
+/// # Errors
+/// When a chunk breaks the rules of RFC 9112 §7.1.
+pub fn scan_chunks(buf: &[u8]) -> Result<Option<usize>, Refusal> {
+    let mut at = 0;
+    loop {
+        let Some(line) = memchr::memmem::find(&buf[at..], b"\r\n") else {
+            let started = &buf[at..];
+            let fits = started.len() <= MAX_CHUNK_LINE && started.first().is_none_or(u8::is_ascii_hexdigit);
+            return if fits || started == b"\r" { Ok(None) } else { Err(bad("chunk size is not a number")) };
+        };
+        let size = chunk_size(&buf[at..at + line])?;
+        at += line + 2;
+        if size == 0 {
+            return Ok(trailers_end(&buf[at..]).map(|len| at + len));
+        }
+        let Some(end) = at.checked_add(size).filter(|end| end + 2 <= buf.len()) else { return Ok(None) };
+        if &buf[end..end + 2] != b"\r\n" {
+            return Err(bad("chunk is longer than its size"));
+        }
+        at = end + 2;
+    }
+}
+
+fn chunk_size(line: &[u8]) -> Result<usize, Refusal> {
+    let digits = line.split(|&b| b == b';').next().unwrap_or(b"");
+    let hex = !digits.is_empty() && digits.len() <= 15 && digits.iter().all(u8::is_ascii_hexdigit);
+    let size = std::str::from_utf8(digits).ok().filter(|_| hex).and_then(|d| usize::from_str_radix(d, 16).ok());
+    match size {
+        Some(size) if line.len() <= MAX_CHUNK_LINE && !line.iter().any(|&b| b == b'\n' || b == 0) => Ok(size),
+        _ => Err(bad("chunk size is not a number")),
+    }
+}
+
+/// The length of the trailer section, its empty line included.
+fn trailers_end(buf: &[u8]) -> Option<usize> {
+    if buf.starts_with(b"\r\n") {
+        return Some(2);
+    }
+    memchr::memmem::find(buf, b"\r\n\r\n").map(|at| at + 4)
 }
 
 /// How many bytes of empty lines stand before the request line; RFC 9112 §2.2 asks to ignore them.
@@ -130,13 +183,13 @@ struct Seen<'a> {
 
 fn check(head: &[u8]) -> Result<BodyLength, Refusal> {
     let mut lines = Lines(Some(head));
-    let (target, http11) = check_request_line(lines.next().unwrap_or(b""))?;
+    let (method, target, http11) = check_request_line(lines.next().unwrap_or(b""))?;
     let mut seen = Seen::default();
     let mut fields = 0;
     for line in lines {
         fields += 1;
         if fields > MAX_FIELDS {
-            return Err(Refusal { why: "too many header fields", ..too_large() });
+            return Err(Refusal { why: "too many header fields", ..too_large(b"") });
         }
         check_field(line, http11, &mut seen)?;
     }
@@ -146,7 +199,7 @@ fn check(head: &[u8]) -> Result<BodyLength, Refusal> {
         _ => {}
     }
     if target.first() != Some(&b'/') {
-        check_absolute(target, seen.host)?;
+        check_absolute(method, target, seen.host)?;
     }
     match (seen.length, seen.chunked) {
         (Some(_), true) => Err(bad("Content-Length with Transfer-Encoding")),
@@ -176,7 +229,7 @@ impl<'a> Iterator for Lines<'a> {
     }
 }
 
-fn check_request_line(line: &[u8]) -> Result<(&[u8], bool), Refusal> {
+fn check_request_line(line: &[u8]) -> Result<(&[u8], &[u8], bool), Refusal> {
     let mut words = line.split(|&b| b == b' ');
     let (method, target, version) = (words.next(), words.next(), words.next());
     let (Some(method), Some(target), Some(version), None) = (method, target, version, words.next())
@@ -190,8 +243,8 @@ fn check_request_line(line: &[u8]) -> Result<(&[u8], bool), Refusal> {
         return Err(bad("target has bytes that no target may have"));
     }
     match version {
-        b"HTTP/1.1" => Ok((target, true)),
-        b"HTTP/1.0" => Ok((target, false)),
+        b"HTTP/1.1" => Ok((method, target, true)),
+        b"HTTP/1.0" => Ok((method, target, false)),
         _ if version.starts_with(b"HTTP/") => {
             Err(Refusal { status: 505, ..bad("HTTP version not supported") })
         }
@@ -245,8 +298,11 @@ fn check_field<'a>(line: &'a [u8], http11: bool, seen: &mut Seen<'a>) -> Result<
 }
 
 /// `*` for OPTIONS, `host:port` for CONNECT, or `http://host/…` with the same host as `Host`.
-fn check_absolute(target: &[u8], host: Option<&[u8]>) -> Result<(), Refusal> {
-    let Some(at) = memchr::memmem::find(target, b"://") else { return Ok(()) };
+fn check_absolute(method: &[u8], target: &[u8], host: Option<&[u8]>) -> Result<(), Refusal> {
+    let Some(at) = memchr::memmem::find(target, b"://") else {
+        let named = (method == b"OPTIONS" && target == b"*") || method == b"CONNECT";
+        return if named { Ok(()) } else { Err(bad("target does not start with a slash")) };
+    };
     let scheme = &target[..at];
     if !scheme.eq_ignore_ascii_case(b"http") && !scheme.eq_ignore_ascii_case(b"https") {
         return Err(bad("target is neither a path nor an http address"));
@@ -403,10 +459,26 @@ mod tests {
     }
 
     #[test]
+    fn chunks() {
+        let check = |text: &str, expected: Result<Option<usize>, ()>| {
+            assert_eq!(scan_chunks(text.as_bytes()).map_err(|_| ()), expected, "{text:?}");
+        };
+        check("5\r\nhello\r\n0\r\n\r\nGET", Ok(Some(15)));
+        check("5;a=b\r\nhello\r\n0\r\nX: y\r\n\r\n", Ok(Some(25)));
+        check("", Ok(None));
+        check("5", Ok(None));
+        check("5\r\nhel", Ok(None));
+        check("5\r\nhello\r\n0\r\n", Ok(None));
+        for bad in ["xyz\r\n", "+5\r\nhello\r\n", "0x5\r\n", "\r\nhello", "-1\r\n", "ffffffffffffffff\r\n", "3\r\nhello\r\n", " 5\r\nhello\r\n", "5\nhello"] {
+            check(bad, Err(()));
+        }
+    }
+
+    #[test]
     fn limits() {
         let long = "x".repeat(MAX_HEAD);
         refused(&format!("GET / HTTP/1.1\r\nHost: a\r\nX: {long}\r\n\r\n"), 431);
-        refused(&format!("GET /{long}"), 431);
+        refused(&format!("GET /{long}"), 414);
         let many = "A: b\r\n".repeat(MAX_FIELDS);
         refused(&format!("GET / HTTP/1.1\r\nHost: a\r\n{many}\r\n"), 431);
     }

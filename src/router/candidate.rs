@@ -1,14 +1,16 @@
 //! The routes of one path, in the order in which they are tried.
 
+use std::borrow::Cow;
 use std::cmp::{Ordering, Reverse};
 use std::sync::Arc;
 
+use lockgate_plugin::{Var, VarSource, VarValue};
 use smallvec::SmallVec;
 
 use super::path::{Matcher, PathKey};
 use super::predicate::Probe;
 use super::trie::{Prefixes, Slot, Trie};
-use super::{Entry, Match};
+use super::{Entry, Match, Params};
 
 /// Routes by path.
 pub(super) type Paths<T> = Trie<Candidates<T>>;
@@ -104,21 +106,39 @@ impl<T> Candidate<T> {
             NO_HOST => None,
             host => entry.hosts.get(host as usize),
         };
-        if let Some(vars) = &entry.vars
-            && !vars.eval(probe.input.vars)
-        {
-            return None;
-        }
         let params = match &self.matcher {
             Some(matcher) => matcher.captures(probe.input.path)?,
             None => SmallVec::new(),
         };
+        if let Some(vars) = &entry.vars
+            && !vars.eval(&WithParams { params: &params, rest: probe.input.vars })
+        {
+            return None;
+        }
         Some(Match {
             entry: &self.entry,
             uri: self.uri(),
             host,
             params,
         })
+    }
+}
+
+/// Variables of a request together with the parameters of the pattern that is being tested.
+struct WithParams<'a> {
+    params: &'a Params,
+    rest: &'a dyn VarSource,
+}
+
+impl VarSource for WithParams<'_> {
+    fn var<'b>(&'b self, var: &'b Var) -> Option<VarValue<'b>> {
+        match var.uri_param() {
+            Some(name) => {
+                let (_, value) = self.params.iter().find(|(known, _)| **known == *name)?;
+                Some(VarValue::Str(Cow::Borrowed(value)))
+            }
+            None => self.rest.var(var),
+        }
     }
 }
 

@@ -10,8 +10,8 @@
 //!    route with a host beats any route without.
 //! 2. Among paths: the exact path, then prefixes from the longest to the shortest.
 //! 3. Among routes of the same path: higher priority, then longer pattern, then lower `order`.
-//! 4. The first whose conditions hold: methods, client addresses, hosts (in the other modes),
-//!    `vars`, then the rest of the path pattern.
+//! 4. The first whose conditions hold: methods, client addresses, hosts (in the other modes), the
+//!    rest of the path pattern, then `vars`, which may read the captured parameters.
 //!
 //! `find` allocates nothing unless the pattern captures parameters.
 //!

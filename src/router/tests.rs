@@ -384,6 +384,48 @@ fn parameters() {
 }
 
 #[test]
+fn variables_and_parameters_in_conditions() {
+    let when = |line, vars: serde_json::Value, order| {
+        let vars = Some(Arc::new(lockgate_plugin::Expr::parse(&vars).unwrap()));
+        Entry {
+            vars,
+            ..route(order, line)
+        }
+    };
+    let router = router(
+        Mode::UriWithParameter,
+        vec![
+            when(
+                "seven /user/:id",
+                serde_json::json!([["uri_param_id", "==", "7"]]),
+                0,
+            ),
+            when(
+                "nobody /user/:id",
+                serde_json::json!([["uri_param_other", "==", "7"]]),
+                1,
+            ),
+            when(
+                "absent /user/:id",
+                serde_json::json!([["arg_x", "==", null], ["uri_param_id", "~=", "8"]]),
+                2,
+            ),
+            route(3, "else /user/:id"),
+        ],
+    );
+    let check = |request: &str, expected: &str| {
+        assert_eq!(
+            found(&router, &Request::new(request)),
+            expected,
+            "{request}"
+        );
+    };
+    check("GET h/user/7", "seven id=7");
+    check("GET h/user/9", "absent id=9");
+    check("GET h/user/8", "else id=8");
+}
+
+#[test]
 fn stars_in_the_middle() {
     let routes = [
         "b /a/*/b",

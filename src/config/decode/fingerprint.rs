@@ -41,7 +41,12 @@ fn feed(value: &Value, seed: u8, hasher: &mut DefaultHasher) {
                 feed(item, seed, &mut hasher);
                 hasher.finish()
             };
-            (6_u8, map.len(), map.iter().map(member).fold(0, u64::wrapping_add)).hash(hasher);
+            (
+                6_u8,
+                map.len(),
+                map.iter().map(member).fold(0, u64::wrapping_add),
+            )
+                .hash(hasher);
         }
     }
 }
@@ -57,7 +62,10 @@ mod tests {
     #[test]
     fn only_the_order_of_members_is_ignored() {
         let a = fingerprint(&json!({"a": 1, "b": [1, 2], "c": {"d": null}}));
-        assert_eq!(a, fingerprint(&json!({"c": {"d": null}, "b": [1, 2], "a": 1.0})));
+        assert_eq!(
+            a,
+            fingerprint(&json!({"c": {"d": null}, "b": [1, 2], "a": 1.0}))
+        );
         for other in [
             json!({"a": 1, "b": [2, 1], "c": {"d": null}}),
             json!({"a": "1", "b": [1, 2], "c": {"d": null}}),
@@ -73,7 +81,10 @@ mod tests {
         differ(json!(["ab", "c"]), json!(["a", "bc"]));
         differ(json!(u64::MAX), json!(u64::MAX - 1));
         differ(json!(true), json!(1));
-        differ(json!({"a": {"b": 1}, "c": 2}), json!({"a": {"b": 2}, "c": 1}));
+        differ(
+            json!({"a": {"b": 1}, "c": 2}),
+            json!({"a": {"b": 2}, "c": 1}),
+        );
         assert_eq!(fingerprint(&json!(0.0)), fingerprint(&json!(-0.0)));
     }
 }

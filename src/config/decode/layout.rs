@@ -24,7 +24,13 @@ pub fn split<'v>(
         Value::Object(map) => map,
         // Nothing but comments.
         Value::Null => return Ok(Vec::new()),
-        _ => return Err(Problem::new("", "a configuration is a mapping of lists such as `routes:`").into()),
+        _ => {
+            return Err(Problem::new(
+                "",
+                "a configuration is a mapping of lists such as `routes:`",
+            )
+            .into());
+        }
     };
     for (name, value) in map {
         match kinds().find(|kind| kind.plural() == name) {
@@ -45,7 +51,10 @@ pub fn split<'v>(
                 let close = closest(name, kinds().map(Kind::plural).chain(["plugins"]));
                 problem.hint = Some(match close {
                     Some(close) => format!("did you mean `{close}`?"),
-                    None => format!("allowed: {}", kinds().map(Kind::plural).collect::<Vec<_>>().join(", ")),
+                    None => format!(
+                        "allowed: {}",
+                        kinds().map(Kind::plural).collect::<Vec<_>>().join(", ")
+                    ),
                 });
                 out.push(problem);
             }
@@ -57,13 +66,17 @@ pub fn split<'v>(
 
 /// The kinds with a list of their own: credentials are among the consumers.
 fn kinds() -> impl Iterator<Item = Kind> {
-    Kind::ALL.into_iter().filter(|kind| *kind != Kind::Credential)
+    Kind::ALL
+        .into_iter()
+        .filter(|kind| *kind != Kind::Credential)
 }
 
 fn not_a_list(name: &str, found: &Value) -> Problem {
     let problem = Problem::new(name, "expected a list");
     match found {
-        Value::Object(_) => problem.hint("write each resource as an element with its `id`: `- id: 1`"),
+        Value::Object(_) => {
+            problem.hint("write each resource as an element with its `id`: `- id: 1`")
+        }
         _ => problem,
     }
 }
@@ -109,7 +122,11 @@ fn duplicate(key: &Key, path: String, first: &str) -> Problem {
 /// `id`, else `username`, else the position from 1 as `arr_N`. A consumer is known by its name,
 /// whatever its id.
 fn item_id(kind: Kind, item: &Value, at: usize) -> String {
-    let text = |name: &str| item.get(name).and_then(Id::text).map(std::borrow::Cow::into_owned);
+    let text = |name: &str| {
+        item.get(name)
+            .and_then(Id::text)
+            .map(std::borrow::Cow::into_owned)
+    };
     let id = text("id");
     let named = match kind {
         Kind::Consumer if !id.as_ref().is_some_and(|id| id.contains("/credentials/")) => {
@@ -129,8 +146,12 @@ mod tests {
     fn documents_are_split_into_resources() {
         let check = |document: Value, expected: &[&str]| {
             let mut warnings = Problems::default();
-            let found = split(&document, &mut warnings).unwrap_or_else(|e| panic!("{document}: {e}"));
-            let keys: Vec<String> = found.iter().map(|(key, _, path)| format!("{key} {path}")).collect();
+            let found =
+                split(&document, &mut warnings).unwrap_or_else(|e| panic!("{document}: {e}"));
+            let keys: Vec<String> = found
+                .iter()
+                .map(|(key, _, path)| format!("{key} {path}"))
+                .collect();
             assert_eq!(keys, expected, "{document}");
             assert!(warnings.is_empty(), "{warnings}");
         };
@@ -138,7 +159,12 @@ mod tests {
         check(json!(null), &[]);
         check(
             json!({"routes": [{"id": 1.0, "uri": "/a"}, {"uri": "/b"}, {"id": null}, "x"], "upstreams": null}),
-            &["routes/1 routes[0]", "routes/arr_2 routes[1]", "routes/arr_3 routes[2]", "routes/arr_4 routes[3]"],
+            &[
+                "routes/1 routes[0]",
+                "routes/arr_2 routes[1]",
+                "routes/arr_3 routes[2]",
+                "routes/arr_4 routes[3]",
+            ],
         );
         check(
             json!({"consumers": [
@@ -146,23 +172,38 @@ mod tests {
                 {"id": "b", "username": "bob"},
                 {"id": "ann/credentials/c1", "plugins": {}},
             ], "services": {}}),
-            &["consumers/ann consumers[0]", "consumers/bob consumers[1]", "consumers/ann/credentials/c1 consumers[2]"],
+            &[
+                "consumers/ann consumers[0]",
+                "consumers/bob consumers[1]",
+                "consumers/ann/credentials/c1 consumers[2]",
+            ],
         );
         check(
             json!({"plugin_metadata": [{"id": "cors"}], "secrets": [{"id": "vault/1"}], "routes_conf_version": 3}),
-            &["plugin_metadata/cors plugin_metadata[0]", "secrets/vault/1 secrets[0]"],
+            &[
+                "plugin_metadata/cors plugin_metadata[0]",
+                "secrets/vault/1 secrets[0]",
+            ],
         );
     }
 
     #[test]
     fn mistakes_in_the_layout() {
         let check = |document: Value, expected: &[&str]| {
-            let problems = split(&document, &mut Problems::default()).err().unwrap_or_default();
+            let problems = split(&document, &mut Problems::default())
+                .err()
+                .unwrap_or_default();
             let got: Vec<String> = problems.iter().map(ToString::to_string).collect();
             assert_eq!(got, expected, "{document}");
         };
-        check(json!([]), &["a configuration is a mapping of lists such as `routes:`"]);
-        check(json!({"route": []}), &["route: unknown key `route` (did you mean `routes`?)"]);
+        check(
+            json!([]),
+            &["a configuration is a mapping of lists such as `routes:`"],
+        );
+        check(
+            json!({"route": []}),
+            &["route: unknown key `route` (did you mean `routes`?)"],
+        );
         check(
             json!({"apisix": {}, "routes": {"a": 1}, "ssls": "x"}),
             &[

@@ -10,7 +10,13 @@ use serde_json::{Map, Value};
 use crate::config::compile::plan::Meta;
 
 /// The names `_meta` may have.
-const META: [&str; 5] = ["disable", "priority", "filter", "error_response", "pre_function"];
+const META: [&str; 5] = [
+    "disable",
+    "priority",
+    "filter",
+    "error_response",
+    "pre_function",
+];
 
 /// Takes `_meta` out of a plugin configuration.
 ///
@@ -61,41 +67,56 @@ fn member(name: &str, value: &Value, meta: &mut Meta, out: &mut Problems) {
         ("disable", _) => out.add(name, "wrong type: expected boolean"),
         ("priority", value) => match value.as_f64().filter(|n| n.fract() == 0.0) {
             // Priorities are small; an absurd one is cut to the range.
-            Some(n) => meta.priority = Some(n.clamp(f64::from(i32::MIN), f64::from(i32::MAX)) as i32),
+            Some(n) => {
+                meta.priority = Some(n.clamp(f64::from(i32::MIN), f64::from(i32::MAX)) as i32)
+            }
             None => out.add(name, "wrong type: expected integer"),
         },
         ("error_response", Value::String(text)) => {
             meta.on_error = Some(Bytes::copy_from_slice(text.as_bytes()));
         }
-        ("error_response", Value::Object(_)) => meta.on_error = Some(Bytes::from(format!("{value}\n"))),
+        ("error_response", Value::Object(_)) => {
+            meta.on_error = Some(Bytes::from(format!("{value}\n")))
+        }
         ("error_response", _) => out.add(name, "wrong type: expected one of string, object"),
-        ("filter", value) => match expression("filter", value) {
-            Ok(expr) => meta.gate = Some(Arc::new(expr)),
-            Err(problem) => out.push(problem),
-        },
+        ("filter", value) => meta.gate = expression(name, value, out).map(Arc::new),
         ("pre_function", _) => out.push(
             Problem::new(name, "Lua source is not run by this version")
                 .hint("remove it; `filter` decides when the plugin runs"),
         ),
         (other, _) => {
-            let mut problem = Problem::new(other, format!("additional properties forbidden, found {other}"));
-            problem.hint = closest(other, META.into_iter()).map(|close| format!("did you mean `{close}`?"));
+            let mut problem = Problem::new(
+                other,
+                format!("additional properties forbidden, found {other}"),
+            );
+            problem.hint =
+                closest(other, META.into_iter()).map(|close| format!("did you mean `{close}`?"));
             out.push(problem);
         }
     }
 }
 
-/// An expression in the attribute `name`.
-pub(super) fn expression(name: &str, value: &Value) -> Result<Expr, Problem> {
+/// An expression in the attribute `name`; what is wrong with it goes to `out`.
+pub(super) fn expression(name: &str, value: &Value, out: &mut Problems) -> Option<Expr> {
     // An empty object is an empty list to Lua.
     let empty = Value::Array(Vec::new());
-    let value = if value.as_object().is_some_and(Map::is_empty) { &empty } else { value };
-    Expr::parse(value).map_err(|mut problem| {
-        let inside = problem.path.starts_with('[') || problem.path.is_empty();
-        problem.path = format!("{name}{}{}", if inside { "" } else { "." }, problem.path);
-        problem.message = format!("failed to validate the 'vars' expression: {}", problem.message);
-        problem
-    })
+    let value = if value.as_object().is_some_and(Map::is_empty) {
+        &empty
+    } else {
+        value
+    };
+    match Expr::parse(value) {
+        Ok(expr) => Some(expr),
+        Err(mut problem) => {
+            let text = format!(
+                "failed to validate the 'vars' expression: {}",
+                problem.message
+            );
+            problem.message = text;
+            out.at(name).push(problem);
+            None
+        }
+    }
 }
 
 #[cfg(test)]
@@ -113,7 +134,13 @@ mod tests {
         assert!(meta.disable && meta.gate.is_some());
         assert_eq!(meta.priority, Some(5));
         assert_eq!(meta.on_error.as_deref(), Some(b"{\"x\":1}\n".as_slice()));
-        for empty in [json!({}), json!([]), json!(null), json!({"_meta": {}}), json!({"_meta": []})] {
+        for empty in [
+            json!({}),
+            json!([]),
+            json!(null),
+            json!({"_meta": {}}),
+            json!({"_meta": []}),
+        ] {
             assert_eq!(split_meta(&empty).unwrap().0, json!({}), "{empty}");
         }
     }
@@ -126,7 +153,10 @@ mod tests {
             assert_eq!(got, expected, "{conf}");
         };
         check(json!({"_meta": {"disable": true, "priority": "x"}}), &[]);
-        check(json!("x"), &["wrong type: a plugin's configuration is an object"]);
+        check(
+            json!("x"),
+            &["wrong type: a plugin's configuration is an object"],
+        );
         check(json!({"_meta": 1}), &["_meta: wrong type: expected object"]);
         check(
             json!({"_meta": {"disable": "yes", "priority": 1.5, "error_response": 1, "prioritty": 1}}),
@@ -140,7 +170,7 @@ mod tests {
         check(
             json!({"_meta": {"filter": [["a", "="  , 1]], "pre_function": "return 1"}}),
             &[
-                "_meta.filter[0]: failed to validate the 'vars' expression: invalid operator '='",
+                "_meta.filter[0][1]: failed to validate the 'vars' expression: invalid operator '='",
                 "_meta.pre_function: Lua source is not run by this version \
                  (remove it; `filter` decides when the plugin runs)",
             ],

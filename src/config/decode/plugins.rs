@@ -27,7 +27,9 @@ pub(super) fn check(
     out: &mut Problems,
     warnings: &mut Problems,
 ) {
-    let Some(plugins) = plugins.and_then(Value::as_object) else { return };
+    let Some(plugins) = plugins.and_then(Value::as_object) else {
+        return;
+    };
     let (mut out, mut warnings) = (out.at("plugins"), warnings.at("plugins"));
     if owner == Owner::Credential && plugins.len() > 1 {
         out.add("", "expect object to have at most 1 properties");
@@ -49,11 +51,17 @@ fn find(
     match catalogue.find(name) {
         Found::Ready(def) => Some(def),
         Found::NotEnabled(def) => {
-            warnings.add(name, "the plugin is not in the `plugins` list of config.yaml: it never runs");
+            warnings.add(
+                name,
+                "the plugin is not in the `plugins` list of config.yaml: it never runs",
+            );
             Some(def)
         }
         Found::NotAvailable => {
-            out.add(name, format!("plugin {name} is not available in this version"));
+            out.add(
+                name,
+                format!("plugin {name} is not available in this version"),
+            );
             None
         }
         Found::Unknown(close) => {
@@ -92,7 +100,11 @@ fn check_one(
         references(&plain, if refused { &mut found } else { &mut at });
     }
     if meta.disable && !found.is_empty() {
-        let hint = found.iter().next().map(ToString::to_string).unwrap_or_default();
+        let hint = found
+            .iter()
+            .next()
+            .map(ToString::to_string)
+            .unwrap_or_default();
         let text = "the configuration is not valid; accepted since the plugin is disabled";
         warnings.push(Problem::new(def.name, text).hint(hint));
     } else {
@@ -107,9 +119,13 @@ fn references(value: &Value, out: &mut Problems) {
             out.add("", "references to secrets are not resolved by this version");
         }
         Value::Array(list) => {
-            list.iter().enumerate().for_each(|(at, item)| references(item, &mut out.at_index(at)));
+            list.iter()
+                .enumerate()
+                .for_each(|(at, item)| references(item, &mut out.at_index(at)));
         }
-        Value::Object(map) => map.iter().for_each(|(name, item)| references(item, &mut out.at(name))),
+        Value::Object(map) => map
+            .iter()
+            .for_each(|(name, item)| references(item, &mut out.at(name))),
         _ => {}
     }
 }
@@ -128,7 +144,10 @@ pub(super) fn check_metadata(
             None => warnings.add("", "the plugin has no metadata: this has no effect"),
         },
         Found::NotAvailable => {
-            warnings.add("", format!("plugin {name} is not available in this version: this has no effect"));
+            warnings.add(
+                "",
+                format!("plugin {name} is not available in this version: this has no effect"),
+            );
         }
         Found::Unknown(close) => {
             let mut problem = Problem::new("id", "invalid plugin name");

@@ -134,14 +134,26 @@ impl Checks {
     /// Rules between fields.
     pub fn check(&self, out: &mut Problems) {
         match (&self.active, &self.passive) {
-            (None, Some(_)) => out.add("", "property \"active\" is required when \"passive\" is set"),
+            (None, Some(_)) => out.add(
+                "",
+                "property \"active\" is required when \"passive\" is set",
+            ),
             (None, None) => out.add("", "property \"active\" is required"),
             _ => {}
         }
-        let headers = self.active.iter().flat_map(|active| active.req_headers.iter().flatten());
+        let headers = self
+            .active
+            .iter()
+            .flat_map(|active| active.req_headers.iter().flatten());
         for (at, header) in headers.enumerate() {
-            if header.split_once(':').is_none_or(|(name, _)| name.trim().is_empty()) {
-                out.add(&format!("active.req_headers[{at}]"), "a header is written as `Name: value`");
+            if header
+                .split_once(':')
+                .is_none_or(|(name, _)| name.trim().is_empty())
+            {
+                out.add(
+                    &format!("active.req_headers[{at}]"),
+                    "a header is written as `Name: value`",
+                );
             }
         }
     }
@@ -168,7 +180,11 @@ impl Default for Active {
 
 impl Default for ActiveHealthy {
     fn default() -> ActiveHealthy {
-        ActiveHealthy { interval: 1, http_statuses: vec![200, 302], successes: 2 }
+        ActiveHealthy {
+            interval: 1,
+            http_statuses: vec![200, 302],
+            successes: 2,
+        }
     }
 }
 
@@ -186,14 +202,21 @@ impl Default for ActiveUnhealthy {
 
 impl Default for Passive {
     fn default() -> Passive {
-        Passive { r#type: "http".to_owned(), healthy: None, unhealthy: None }
+        Passive {
+            r#type: "http".to_owned(),
+            healthy: None,
+            unhealthy: None,
+        }
     }
 }
 
 impl Default for PassiveHealthy {
     fn default() -> PassiveHealthy {
         let statuses = (200..=208).chain([226]).chain(300..=308);
-        PassiveHealthy { http_statuses: statuses.collect(), successes: 5 }
+        PassiveHealthy {
+            http_statuses: statuses.collect(),
+            successes: 5,
+        }
     }
 }
 

@@ -42,7 +42,10 @@ pub struct Consumer {
 #[serde(deny_unknown_fields)]
 pub struct Credential {
     /// The whole id.
-    #[schemars(length(min = 15, max = 384), regex(pattern = r"^[a-zA-Z0-9_-]+/credentials/[a-zA-Z0-9-_.]+$"))]
+    #[schemars(
+        length(min = 15, max = 384),
+        regex(pattern = r"^[a-zA-Z0-9_-]+/credentials/[a-zA-Z0-9-_.]+$")
+    )]
     pub id: Option<String>,
     /// A name for people.
     #[schemars(length(min = 1, max = 256))]

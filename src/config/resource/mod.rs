@@ -13,7 +13,9 @@ mod shared;
 mod ssl;
 mod upstream;
 
-pub use checks::{Active, ActiveHealthy, ActiveUnhealthy, Checks, Passive, PassiveHealthy, PassiveUnhealthy};
+pub use checks::{
+    Active, ActiveHealthy, ActiveUnhealthy, Checks, Passive, PassiveHealthy, PassiveUnhealthy,
+};
 pub use consumer::{Consumer, ConsumerGroup, Credential};
 pub use nodes::{Node, Nodes};
 pub use plugins::{GlobalRule, PluginConfig, Plugins};

@@ -118,7 +118,9 @@ fn split_address(text: &str) -> Result<(&str, Option<u16>), String> {
         _ => (text, None),
     };
     let host = whole_host(host)?;
-    let Some(port) = port else { return Ok((host, None)) };
+    let Some(port) = port else {
+        return Ok((host, None));
+    };
     match port.parse::<u16>() {
         Ok(number) if number > 0 => Ok((host, Some(number))),
         _ => Err(format!("invalid port {port}")),
@@ -128,7 +130,9 @@ fn split_address(text: &str) -> Result<(&str, Option<u16>), String> {
 /// A host without its brackets. Only an IPv6 address has brackets or colons.
 fn whole_host(text: &str) -> Result<&str, String> {
     let inner = match text.strip_prefix('[') {
-        Some(rest) => rest.strip_suffix(']').ok_or_else(|| format!("`{text}` has no closing bracket"))?,
+        Some(rest) => rest
+            .strip_suffix(']')
+            .ok_or_else(|| format!("`{text}` has no closing bracket"))?,
         None => text,
     };
     if inner.is_empty() {
@@ -148,7 +152,11 @@ mod tests {
     #[test]
     fn addresses() {
         let check = |text: &str, expected: Result<(&str, Option<u16>), &str>| {
-            assert_eq!(split_address(text), expected.map_err(str::to_owned), "{text}");
+            assert_eq!(
+                split_address(text),
+                expected.map_err(str::to_owned),
+                "{text}"
+            );
         };
         check("a.test", Ok(("a.test", None)));
         check("a.test:81", Ok(("a.test", Some(81))));
@@ -161,7 +169,13 @@ mod tests {
         check("a:", Err("invalid port "));
         check(":80", Err("`` has no host"));
         check("[::1:80", Err("`[::1` has no closing bracket"));
-        check("[a]:80", Err("`[a]` is neither a host name nor an IP address"));
-        check("a:b:80", Err("`a:b` is neither a host name nor an IP address"));
+        check(
+            "[a]:80",
+            Err("`[a]` is neither a host name nor an IP address"),
+        );
+        check(
+            "a:b:80",
+            Err("`a:b` is neither a host name nor an IP address"),
+        );
     }
 }

@@ -129,7 +129,10 @@ impl Route {
             out.add("hosts", "only one of host or hosts is allowed");
         }
         if self.remote_addr.is_some() && self.remote_addrs.is_some() {
-            out.add("remote_addrs", "only one of remote_addr or remote_addrs is allowed");
+            out.add(
+                "remote_addrs",
+                "only one of remote_addr or remote_addrs is allowed",
+            );
         }
         if let Some(addr) = &self.remote_addr
             && network(addr).is_none()
@@ -149,7 +152,10 @@ impl Route {
             || self.service_id.is_some()
             || self.plugin_config_id.is_some();
         if !acts && self.script.is_none() {
-            out.add("", "one of plugins, upstream, upstream_id or service_id is required");
+            out.add(
+                "",
+                "one of plugins, upstream, upstream_id or service_id is required",
+            );
         }
         if let Some(upstream) = &self.upstream {
             upstream.check(&mut out.at("upstream"));

@@ -53,7 +53,10 @@ impl Service {
     /// Rules between fields.
     pub fn check(&self, out: &mut Problems) {
         if self.script.is_some() {
-            out.add("script", "Lua source is not run by this version: use plugins");
+            out.add(
+                "script",
+                "Lua source is not run by this version: use plugins",
+            );
         }
         if let Some(upstream) = &self.upstream {
             upstream.check(&mut out.at("upstream"));

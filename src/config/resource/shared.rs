@@ -22,7 +22,9 @@ impl<'de> Deserialize<'de> for Id {
         let value = Value::deserialize(deserializer)?;
         match Id::text(&value) {
             Some(text) => Ok(Id(text.into())),
-            None => Err(serde::de::Error::custom(format!("an id is a text or a number, not {value}"))),
+            None => Err(serde::de::Error::custom(format!(
+                "an id is a text or a number, not {value}"
+            ))),
         }
     }
 }
@@ -47,10 +49,12 @@ impl Id {
         match value {
             Value::String(text) => Some(Cow::Borrowed(text)),
             // `1` and `1.0` are the same id.
-            Value::Number(n) => Some(match n.as_f64().filter(|f| n.is_f64() && f.fract() == 0.0) {
-                Some(whole) => Cow::Owned(format!("{whole:.0}")),
-                None => Cow::Owned(n.to_string()),
-            }),
+            Value::Number(n) => Some(
+                match n.as_f64().filter(|f| n.is_f64() && f.fract() == 0.0) {
+                    Some(whole) => Cow::Owned(format!("{whole:.0}")),
+                    None => Cow::Owned(n.to_string()),
+                },
+            ),
             _ => None,
         }
     }
@@ -81,8 +85,9 @@ pub(super) fn hosts(_: &mut SchemaGenerator) -> Schema {
 }
 
 /// The methods a route may name.
-pub(super) const METHODS: [&str; 10] =
-    ["GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS", "CONNECT", "TRACE", "PURGE"];
+pub(super) const METHODS: [&str; 10] = [
+    "GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS", "CONNECT", "TRACE", "PURGE",
+];
 
 /// A host or a wildcard: `*`, `*.a.com`, `a.com:80`.
 pub(super) const HOST: &str = r"^(\*|\*?[0-9a-zA-Z-._\[\]:]+)$";
@@ -115,7 +120,9 @@ impl Timeout {
 
 /// An address or a network.
 pub fn network(text: &str) -> Option<IpNet> {
-    text.parse::<IpNet>().ok().or_else(|| text.parse::<std::net::IpAddr>().ok().map(IpNet::from))
+    text.parse::<IpNet>()
+        .ok()
+        .or_else(|| text.parse::<std::net::IpAddr>().ok().map(IpNet::from))
 }
 
 /// Reports members of a list that are neither addresses nor networks.

@@ -96,11 +96,20 @@ fn check_pair(
     for (text, path) in [(cert, cert_path), (key, key_path)] {
         if is_secret_ref(text) {
             known = false;
-            out.add(path, format!("{prefix}references are not resolved here by this version: put the PEM text"));
+            out.add(
+                path,
+                format!(
+                    "{prefix}references are not resolved here by this version: put the PEM text"
+                ),
+            );
         }
     }
     if known && let Err(text) = CertPair::parse(cert, key) {
-        let path = if text.starts_with("failed to parse cert") { cert_path } else { key_path };
+        let path = if text.starts_with("failed to parse cert") {
+            cert_path
+        } else {
+            key_path
+        };
         out.add(path, format!("{prefix}{text}"));
     }
 }
@@ -122,9 +131,15 @@ impl Ssl {
             (false, None, None) | (true, ..) => {}
             (false, ..) => out.add("sni", "a client certificate has no server names"),
         }
-        let (certs, keys) = (self.certs.iter().flatten().count(), self.keys.iter().flatten().count());
+        let (certs, keys) = (
+            self.certs.iter().flatten().count(),
+            self.keys.iter().flatten().count(),
+        );
         if certs != keys {
-            out.add("keys", format!("mismatched number of certs and keys: {certs} and {keys}"));
+            out.add(
+                "keys",
+                format!("mismatched number of certs and keys: {certs} and {keys}"),
+            );
         }
         if self.client.is_some() {
             out.add(
@@ -158,7 +173,9 @@ impl Ssl {
     /// Ready for handshakes. Everything has been parsed before, so nothing is left out.
     pub fn entry(&self, id: &str) -> SniEntry {
         let first = CertPair::parse(&self.cert, &self.key).ok();
-        let further = self.further().filter_map(|(cert, key)| CertPair::parse(cert, key).ok());
+        let further = self
+            .further()
+            .filter_map(|(cert, key)| CertPair::parse(cert, key).ok());
         SniEntry {
             id: id.into(),
             pairs: first.into_iter().chain(further).collect(),
@@ -166,3 +183,6 @@ impl Ssl {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

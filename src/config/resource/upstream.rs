@@ -15,9 +15,7 @@ use serde::Deserialize;
 use super::checks::Checks;
 use super::nodes::Nodes;
 use super::shared::{Id, Labels, Timeout, host, labels};
-use crate::upstream::{
-    Balance, ClientCert, Keepalive, PassHost, Scheme, Timeouts, UpstreamSpec,
-};
+use crate::upstream::{Balance, ClientCert, Keepalive, PassHost, Scheme, Timeouts, UpstreamSpec};
 
 /// An upstream. Source: APISIX's upstream object.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
@@ -149,21 +147,39 @@ impl Upstream {
     /// Rules between fields.
     pub fn check(&self, out: &mut Problems) {
         match (&self.nodes, &self.service_name) {
-            (None, None) => out.add("", "property \"nodes\" is required (or \"service_name\" with \"discovery_type\")"),
-            (Some(_), Some(_)) => out.add("service_name", "only one of nodes or service_name is allowed"),
+            (None, None) => out.add(
+                "",
+                "property \"nodes\" is required (or \"service_name\" with \"discovery_type\")",
+            ),
+            (Some(_), Some(_)) => out.add(
+                "service_name",
+                "only one of nodes or service_name is allowed",
+            ),
             _ => {}
         }
         if self.service_name.is_some() && self.discovery_type.is_none() {
-            out.add("", "property \"discovery_type\" is required when \"service_name\" is set");
+            out.add(
+                "",
+                "property \"discovery_type\" is required when \"service_name\" is set",
+            );
         }
         if self.pass_host == "rewrite" && self.upstream_host.as_ref().is_none_or(String::is_empty) {
-            out.add("upstream_host", "`upstream_host` can't be empty when `pass_host` is `rewrite`");
+            out.add(
+                "upstream_host",
+                "`upstream_host` can't be empty when `pass_host` is `rewrite`",
+            );
         }
         if self.r#type == "chash" {
             self.check_key(out);
         }
         if self.scheme().is_none() {
-            out.add("scheme", format!("scheme {} is not served by this version; allowed: http, https, grpc, grpcs", self.scheme));
+            out.add(
+                "scheme",
+                format!(
+                    "scheme {} is not served by this version; allowed: http, https, grpc, grpcs",
+                    self.scheme
+                ),
+            );
         }
         if let Some(tls) = &self.tls {
             self.check_tls(tls, &mut out.at("tls"));
@@ -216,15 +232,30 @@ impl Upstream {
     /// What is accepted but does something else than in APISIX.
     pub fn warnings(&self, out: &mut Problems) {
         if matches!(self.r#type.as_str(), "chash" | "ewma") {
-            out.add("type", format!("{} is balanced as roundrobin by this version", self.r#type));
+            out.add(
+                "type",
+                format!("{} is balanced as roundrobin by this version", self.r#type),
+            );
         } else if !matches!(self.r#type.as_str(), "roundrobin" | "least_conn") {
-            out.add("type", format!("balancer {} is not known; balanced as roundrobin", self.r#type));
+            out.add(
+                "type",
+                format!(
+                    "balancer {} is not known; balanced as roundrobin",
+                    self.r#type
+                ),
+            );
         }
         if self.checks.is_some() {
-            out.add("checks", "health checks are not run by this version: every node counts as healthy");
+            out.add(
+                "checks",
+                "health checks are not run by this version: every node counts as healthy",
+            );
         }
         if self.service_name.is_some() {
-            out.add("service_name", "service discovery is not run by this version: the upstream has no nodes");
+            out.add(
+                "service_name",
+                "service discovery is not run by this version: the upstream has no nodes",
+            );
         }
     }
 
@@ -245,21 +276,33 @@ impl Upstream {
         let pair = tls.and_then(|tls| Some((tls.client_cert.as_ref()?, tls.client_key.as_ref()?)));
         UpstreamSpec {
             scheme,
-            nodes: self.nodes.as_ref().map(|nodes| nodes.specs(scheme.port())).unwrap_or_default(),
-            balance: if self.r#type == "least_conn" { Balance::LeastConn } else { Balance::RoundRobin },
+            nodes: self
+                .nodes
+                .as_ref()
+                .map(|nodes| nodes.specs(scheme.port()))
+                .unwrap_or_default(),
+            balance: if self.r#type == "least_conn" {
+                Balance::LeastConn
+            } else {
+                Balance::RoundRobin
+            },
             retries: self.retries,
             retry_timeout: self
                 .retry_timeout
                 .filter(|seconds| *seconds > 0.0)
                 .map(|seconds| Duration::from_secs_f64(seconds.min(86_400.0))),
-            timeouts: self.timeout.map_or_else(Timeouts::default, |timeout| timeout.limits()),
+            timeouts: self
+                .timeout
+                .map_or_else(Timeouts::default, |timeout| timeout.limits()),
             pass_host: match (self.pass_host.as_str(), &self.upstream_host) {
                 ("node", _) => PassHost::Node,
                 ("rewrite", Some(host)) => PassHost::Rewrite(host.as_str().into()),
                 _ => PassHost::Pass,
             },
             keepalive: match self.keepalive_pool.and_then(|pool| pool.idle_timeout) {
-                Some(seconds) => Keepalive { idle: Duration::from_secs_f64(seconds.min(86_400.0)) },
+                Some(seconds) => Keepalive {
+                    idle: Duration::from_secs_f64(seconds.min(86_400.0)),
+                },
                 None => Keepalive::default(),
             },
             client_cert: pair.and_then(|(cert, key)| client_cert(cert, key).ok()),
@@ -268,11 +311,13 @@ impl Upstream {
 }
 
 fn client_cert(cert: &str, key: &str) -> Result<ClientCert, String> {
-    let chain = X509::stack_from_pem(cert.as_bytes()).map_err(|e| format!("failed to parse cert: {e}"))?;
+    let chain =
+        X509::stack_from_pem(cert.as_bytes()).map_err(|e| format!("failed to parse cert: {e}"))?;
     if chain.is_empty() {
         return Err("failed to parse cert: no certificate in the text".to_owned());
     }
-    let parsed = PKey::private_key_from_pem(key.as_bytes()).map_err(|e| format!("failed to parse key: {e}"))?;
+    let parsed = PKey::private_key_from_pem(key.as_bytes())
+        .map_err(|e| format!("failed to parse key: {e}"))?;
     let mut hasher = FxBuildHasher.build_hasher();
     (cert, key).hash(&mut hasher);
     Ok(ClientCert {

@@ -43,11 +43,14 @@ pub enum Format {
     Json,
 }
 
+/// Gives the value of an environment variable.
+type Env = Box<dyn Fn(&str) -> Option<String> + Send + Sync>;
+
 /// A file as a source.
 pub struct FileSource {
     path: PathBuf,
     format: Format,
-    env: Box<dyn Fn(&str) -> Option<String> + Send + Sync>,
+    env: Env,
     seen: Option<Seen>,
 }
 
@@ -74,7 +77,12 @@ impl FileSource {
         format: Format,
         env: impl Fn(&str) -> Option<String> + Send + Sync + 'static,
     ) -> FileSource {
-        FileSource { path: path.to_owned(), format, env: Box::new(env), seen: None }
+        FileSource {
+            path: path.to_owned(),
+            format,
+            env: Box::new(env),
+            seen: None,
+        }
     }
 
     /// The file.
@@ -120,11 +128,19 @@ impl FileSource {
 
     fn may_have_changed(&self) -> bool {
         let Some(seen) = &self.seen else { return true };
-        let now = std::fs::metadata(&self.path).ok().map(|meta| Stamp::of(&meta));
-        let young = seen.stamp.and_then(|stamp| stamp.modified).is_some_and(|modified| {
-            let apart = seen.at.duration_since(modified).unwrap_or_else(|e| e.duration());
-            apart < YOUNG
-        });
+        let now = std::fs::metadata(&self.path)
+            .ok()
+            .map(|meta| Stamp::of(&meta));
+        let young = seen
+            .stamp
+            .and_then(|stamp| stamp.modified)
+            .is_some_and(|modified| {
+                let apart = seen
+                    .at
+                    .duration_since(modified)
+                    .unwrap_or_else(|e| e.duration());
+                apart < YOUNG
+            });
         now != seen.stamp || young
     }
 
@@ -159,7 +175,9 @@ impl FileSource {
             )),
             Format::Yaml => {
                 let document = match std::str::from_utf8(&bytes) {
-                    Ok(text) => read_yaml(substitute_env(text, &*self.env, &name)?.as_bytes(), &name)?,
+                    Ok(text) => {
+                        read_yaml(substitute_env(text, &*self.env, &name)?.as_bytes(), &name)?
+                    }
                     // The reader says where the bad bytes are.
                     Err(_) => read_yaml(&bytes, &name)?,
                 };
@@ -174,22 +192,28 @@ impl FileSource {
         json_env::fill(&mut filled, &*self.env, &mut out);
         document.locate(&mut out, "");
         out.into_result()?;
-        batch(document, Some(filled))
+        batch(document, Some(&filled))
     }
 }
 
 /// The resources of a document, or of its `filled` copy.
-fn batch(document: Document, filled: Option<Value>) -> Result<Batch, Problems> {
+fn batch(document: Document, filled: Option<&Value>) -> Result<Batch, Problems> {
     let mut warnings = Problems::default();
-    let parts = split(filled.as_ref().unwrap_or_else(|| document.value()), &mut warnings);
+    let parts = split(filled.unwrap_or_else(|| document.value()), &mut warnings);
     let parts = parts.map_err(|mut problems| {
         document.locate(&mut problems, "");
         problems
     })?;
     document.locate(&mut warnings, "");
-    let resources =
-        parts.into_iter().map(|(key, value, path)| (key, Arc::new(value.clone()), path)).collect();
-    Ok(Batch { resources, document, warnings })
+    let resources = parts
+        .into_iter()
+        .map(|(key, value, path)| (key, Arc::new(value.clone()), path))
+        .collect();
+    Ok(Batch {
+        resources,
+        document,
+        warnings,
+    })
 }
 
 /// Reads a file that does not change meanwhile. `stamp` gets what the file was when it was read.
@@ -204,11 +228,17 @@ fn whole(path: &Path, stamp: &mut Option<Stamp>) -> Result<Vec<u8>, String> {
         let before = Stamp::of(&file.metadata().map_err(failed)?);
         *stamp = Some(before);
         if before.len > MAX_TEXT as u64 {
-            return Err(format!("is {} bytes long; at most {MAX_TEXT} are read", before.len));
+            return Err(format!(
+                "is {} bytes long; at most {MAX_TEXT} are read",
+                before.len
+            ));
         }
         let mut bytes = Vec::with_capacity(before.len as usize);
         // One byte more than there should be, to see that there is more.
-        (&file).take(before.len + 1).read_to_end(&mut bytes).map_err(failed)?;
+        (&file)
+            .take(before.len + 1)
+            .read_to_end(&mut bytes)
+            .map_err(failed)?;
         let after = Stamp::of(&file.metadata().map_err(failed)?);
         if after == before && bytes.len() as u64 == before.len {
             return Ok(bytes);
@@ -219,7 +249,11 @@ fn whole(path: &Path, stamp: &mut Option<Stamp>) -> Result<Vec<u8>, String> {
 
 impl Stamp {
     fn of(meta: &std::fs::Metadata) -> Stamp {
-        Stamp { modified: meta.modified().ok(), len: meta.len(), inode: meta.ino() }
+        Stamp {
+            modified: meta.modified().ok(),
+            len: meta.len(),
+            inode: meta.ino(),
+        }
     }
 }
 
@@ -237,7 +271,9 @@ fn content(bytes: &[u8]) -> u128 {
 /// `#END` and nothing but white space within the last 10 bytes. Source: APISIX.
 fn has_end(bytes: &[u8]) -> bool {
     let tail = &bytes[bytes.len().saturating_sub(10)..];
-    let Some(at) = memchr::memmem::rfind(tail, b"#END") else { return false };
+    let Some(at) = memchr::memmem::rfind(tail, b"#END") else {
+        return false;
+    };
     tail[at + 4..].iter().all(u8::is_ascii_whitespace)
 }
 

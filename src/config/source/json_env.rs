@@ -59,10 +59,18 @@ mod tests {
             fill(&mut value, &env, &mut out);
             assert_eq!((value, out.to_string()), (expected, problems.to_owned()));
         };
-        check(json!({"a": ["${{PORT}}", {"b": "${{ ON }}"}]}), json!({"a": [9080, {"b": true}]}), "");
+        check(
+            json!({"a": ["${{PORT}}", {"b": "${{ ON }}"}]}),
+            json!({"a": [9080, {"b": true}]}),
+            "",
+        );
         check(json!("${{HOST}}:${{PORT}}"), json!("a.test:9080"), "");
         check(json!("${{PORT:=1}}0"), json!(90800), "");
-        check(json!(["$HOST", "{{HOST}}", 1, null]), json!(["$HOST", "{{HOST}}", 1, null]), "");
+        check(
+            json!(["$HOST", "{{HOST}}", 1, null]),
+            json!(["$HOST", "{{HOST}}", 1, null]),
+            "",
+        );
         check(
             json!({"a": ["x${{NONE}}"]}),
             json!({"a": ["x${{NONE}}"]}),

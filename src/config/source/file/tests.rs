@@ -8,7 +8,8 @@ struct Folder(PathBuf);
 
 impl Folder {
     fn new(name: &str) -> Folder {
-        let folder = std::env::temp_dir().join(format!("lockgate-file-{name}-{}", std::process::id()));
+        let folder =
+            std::env::temp_dir().join(format!("lockgate-file-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).unwrap();
         Folder(folder)
@@ -47,7 +48,9 @@ fn source(path: &Path, format: Format) -> FileSource {
 fn uri(result: Result<Batch, Problems>, path: &Path) -> Result<String, String> {
     match result {
         Ok(batch) => Ok(batch.resources[0].1["uri"].as_str().unwrap().to_owned()),
-        Err(problems) => Err(problems.to_string().replace(&path.display().to_string(), "FILE")),
+        Err(problems) => Err(problems
+            .to_string()
+            .replace(&path.display().to_string(), "FILE")),
     }
 }
 
@@ -56,7 +59,13 @@ fn the_end_flag() {
     for text in ["a: 1\n#END", "#END\n", "x\n#END\r\n \n"] {
         assert!(has_end(text.as_bytes()), "{text:?}");
     }
-    for text in ["", "a: 1\n", "#END\na: 1\nb: 2\n", "#END x", "#END\n\n\n\n\n\n\n"] {
+    for text in [
+        "",
+        "a: 1\n",
+        "#END\na: 1\nb: 2\n",
+        "#END x",
+        "#END\n\n\n\n\n\n\n",
+    ] {
         assert!(!has_end(text.as_bytes()), "{text:?}");
     }
 }
@@ -75,18 +84,38 @@ fn what_a_file_may_hold() {
     };
     check(Format::Yaml, &yaml("/a"), Ok("/a"));
     check(Format::Yaml, &yaml("${{URI}}"), Ok("/env"));
-    check(Format::Yaml, &yaml("${{NONE}}"), Err("FILE:3:10: can't find environment variable NONE"));
-    check(Format::Yaml, "routes:\n  - id: 1\n", Err("FILE: missing valid end flag"));
+    check(
+        Format::Yaml,
+        &yaml("${{NONE}}"),
+        Err("FILE:3:10: can't find environment variable NONE"),
+    );
+    check(
+        Format::Yaml,
+        "routes:\n  - id: 1\n",
+        Err("FILE: missing valid end flag"),
+    );
     check(Format::Yaml, "", Err("FILE: missing valid end flag"));
-    check(Format::Yaml, "routes: [\n#END\n", Err("FILE:2:"));
-    check(Format::Yaml, "route: []\n#END\n", Err("FILE:1:1: route: unknown key `route` (did you mean `routes`?)"));
+    check(
+        Format::Yaml,
+        "routes: [\n#END\n",
+        Err("FILE:3:1: not YAML: "),
+    );
+    check(
+        Format::Yaml,
+        "route: []\n#END\n",
+        Err("FILE:1:1: route: unknown key `route` (did you mean `routes`?)"),
+    );
     check(
         Format::Yaml,
         "routes:\n- id: 1\n  uri: /a\n- uri: /b\n  id: '1'\n#END\n",
         Err("FILE:4:3: routes[1]: found duplicate id 1 in routes (the first one is routes[0])"),
     );
     check(Format::Json, r#"{"routes": [{"uri": "/a"}]}"#, Ok("/a"));
-    check(Format::Json, r#"{"routes": [{"uri": "${{URI}}"}]}"#, Ok("/env"));
+    check(
+        Format::Json,
+        r#"{"routes": [{"uri": "${{URI}}"}]}"#,
+        Ok("/env"),
+    );
     check(
         Format::Json,
         "{\"routes\": [\n  {\"uri\": \"${{NONE}}\"}]}",
@@ -105,25 +134,42 @@ fn files_that_cannot_be_read() {
     check(&folder.path("none"), "FILE: cannot be read: No such file");
     check(&folder.0, "FILE: cannot be read: not a regular file");
     let large = folder.path("large");
-    File::create(&large).unwrap().set_len(MAX_TEXT as u64 + 1).unwrap();
-    check(&large, "FILE: is 67108865 bytes long; at most 67108864 are read");
+    File::create(&large)
+        .unwrap()
+        .set_len(MAX_TEXT as u64 + 1)
+        .unwrap();
+    check(
+        &large,
+        "FILE: is 67108865 bytes long; at most 67108864 are read",
+    );
 }
 
 #[test]
 fn problems_and_warnings_have_places() {
     let folder = Folder::new("places");
-    let path = folder.write("f", "plugins: []\nroutes:\n- uri: /a\n- uri: /b\n  priority: x\n#END\n");
+    let path = folder.write(
+        "f",
+        "plugins: []\nroutes:\n- uri: /a\n- uri: /b\n  priority: x\n#END\n",
+    );
     let batch = source(&path, Format::Yaml).load().unwrap();
     let places = |problems: &Problems| problems.iter().map(|p| p.place).collect::<Vec<_>>();
     assert_eq!(places(&batch.warnings), [Some((1, 1))]);
     let mut problems = Problems::default();
-    for (resource, path) in [("routes/arr_2", "priority"), ("routes/arr_2", "hosts[0]"), ("routes/arr_1", ""), ("", "")] {
+    for (resource, path) in [
+        ("routes/arr_2", "priority"),
+        ("routes/arr_2", "hosts[0]"),
+        ("routes/arr_1", ""),
+        ("", ""),
+    ] {
         let mut problem = Problem::new(path, "x");
         problem.resource = resource.to_owned();
         problems.push(problem);
     }
     batch.locate(&mut problems);
-    assert_eq!(places(&problems), [Some((5, 3)), Some((4, 3)), Some((3, 3)), Some((1, 1))]);
+    assert_eq!(
+        places(&problems),
+        [Some((5, 3)), Some((4, 3)), Some((3, 3)), Some((1, 1))]
+    );
     assert!(problems.iter().all(|p| p.file.as_deref() == path.to_str()));
 }
 
@@ -138,7 +184,12 @@ fn the_same_content_is_not_reported_again() {
     // Just written: the time alone does not tell.
     assert!(source.may_have_changed());
     let old = SystemTime::now() - Duration::from_secs(60);
-    File::options().append(true).open(&path).unwrap().set_modified(old).unwrap();
+    File::options()
+        .append(true)
+        .open(&path)
+        .unwrap()
+        .set_modified(old)
+        .unwrap();
     check(&mut source, false);
     assert!(!source.may_have_changed());
     std::fs::remove_file(&path).unwrap();
@@ -164,12 +215,20 @@ impl Running {
         let mut source = source(path, Format::Yaml);
         source.load().unwrap();
         let (out, sent) = mpsc::channel(1);
-        Running { path: path.to_owned(), sent, task: tokio::spawn(source.run(out)) }
+        Running {
+            path: path.to_owned(),
+            sent,
+            task: tokio::spawn(source.run(out)),
+        }
     }
 
     async fn next(&mut self) -> Result<String, String> {
         let sent = tokio::time::timeout(DEADLINE, self.sent.recv()).await;
-        uri(sent.expect("a change that is not seen").expect("a source that stopped"), &self.path)
+        uri(
+            sent.expect("a change that is not seen")
+                .expect("a source that stopped"),
+            &self.path,
+        )
     }
 
     /// Waits for a content; others in between are those of a change that was half done.
@@ -236,5 +295,8 @@ async fn the_source_ends_with_its_receiver() {
     let folder = Folder::new("end");
     let running = Running::start(&folder.write("apisix.yaml", &yaml("/one")));
     drop(running.sent);
-    tokio::time::timeout(DEADLINE, running.task).await.unwrap().unwrap();
+    tokio::time::timeout(DEADLINE, running.task)
+        .await
+        .unwrap()
+        .unwrap();
 }

@@ -25,12 +25,17 @@ impl Watch {
         if let Err(error) = &watcher {
             tracing::warn!(%error, "no notification of file changes; looking once a second");
         }
-        Watch { watcher: watcher.ok(), folders: Vec::new() }
+        Watch {
+            watcher: watcher.ok(),
+            folders: Vec::new(),
+        }
     }
 
     /// Watches the folders that count now; links may have been switched.
     pub(super) fn follow(&mut self, file: &Path) {
-        let Some(watcher) = &mut self.watcher else { return };
+        let Some(watcher) = &mut self.watcher else {
+            return;
+        };
         let mut folders = vec![folder(file)];
         folders.extend(std::fs::canonicalize(file).ok().map(|real| folder(&real)));
         folders.dedup();
@@ -41,7 +46,10 @@ impl Watch {
             // It may not exist any more, and then it is not watched either.
             let _ = watcher.unwatch(gone);
         }
-        for new in folders.iter().filter(|folder| !self.folders.contains(folder)) {
+        for new in folders
+            .iter()
+            .filter(|folder| !self.folders.contains(folder))
+        {
             if let Err(error) = watcher.watch(new, RecursiveMode::NonRecursive) {
                 tracing::warn!(folder = %new.display(), %error, "folder not watched; looking once a second");
             }
