@@ -307,7 +307,7 @@ def facts():
         f"{os.environ.get('BENCH_PROFILE', 'release')}, {first(['rustc', '--version'])}",
         f"- {os.cpu_count()} cores, {model.group(1) if model else platform.machine()}, "
         f"Linux {platform.release()}, load {os.getloadavg()[0]:.1f} at the start",
-        f"- {first(['nginx', '-v'])}, {first(['wrk', '-v'])}",
+        f"- {first(['nginx', '-v'])}, {' '.join(first(['wrk', '-v']).split()[:2])}",
     ]
 
 
@@ -322,9 +322,11 @@ def table(columns, rows):
 
 
 def publish(kind, lines):
-    """Prints a result and keeps it as bench/results/DATE-KIND.md."""
+    """Prints a result and keeps it as bench/results/DATE-KIND.md; one of a debug build is not kept."""
     text = "\n".join(lines) + "\n"
     print(text)
+    if os.environ.get("BENCH_PROFILE", "release") != "release":
+        return
     RESULTS.mkdir(parents=True, exist_ok=True)
     path = RESULTS / f"{datetime.date.today().isoformat()}-{kind}.md"
     path.write_text(text)

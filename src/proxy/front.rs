@@ -79,9 +79,8 @@ impl Front {
                 Some(reused) => stream = reused.consume().0,
                 None => return,
             }
-            if self.core.stats.is_draining() {
-                return;
-            }
+            // While draining, the client may have sent its next request before it could know: that
+            // one is served, and told to close.
         }
     }
 

@@ -83,7 +83,10 @@ impl Cache {
 
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
-        self.shards.iter().map(|shard| shard.read().unwrap().len()).sum()
+        self.shards
+            .iter()
+            .map(|shard| shard.read().unwrap().len())
+            .sum()
     }
 }
 

@@ -76,7 +76,11 @@ impl<V: Vector> Family<V> {
     ) -> prometheus::Result<Family<V>> {
         let kind = (!kinds.is_empty()).then_some("type");
         let extra = options.extra_labels.iter().map(|(name, _)| name.as_str());
-        let names: Vec<&str> = kind.into_iter().chain(labels.iter().copied()).chain(extra).collect();
+        let names: Vec<&str> = kind
+            .into_iter()
+            .chain(labels.iter().copied())
+            .chain(extra)
+            .collect();
         Ok(Family {
             vec: make(&names)?,
             kinds,
@@ -119,8 +123,14 @@ impl<V: Vector> Family<V> {
         let metrics = rows.map(|row| self.vec.get_metric_with_label_values(&row).ok());
         let metrics = metrics.collect::<Option<SmallVec<_>>>()?;
         used.store(true, Ordering::Relaxed);
-        known.entry(values).or_insert_with(|| Known { used: Arc::clone(&used), since: now });
-        Some(Series { metrics, used: self.expire.map(|_| used) })
+        known.entry(values).or_insert_with(|| Known {
+            used: Arc::clone(&used),
+            since: now,
+        });
+        Some(Series {
+            metrics,
+            used: self.expire.map(|_| used),
+        })
     }
 
     /// Drops the series that were not used for the configured time; says whether there were any.
@@ -155,7 +165,9 @@ impl<V: Vector> Family<V> {
             kinds => kinds.iter().copied().map(Some).collect(),
         };
         kinds.into_iter().map(|kind| {
-            kind.into_iter().chain(values.iter().map(String::as_str)).collect()
+            kind.into_iter()
+                .chain(values.iter().map(String::as_str))
+                .collect()
         })
     }
 }

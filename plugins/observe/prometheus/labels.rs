@@ -6,8 +6,9 @@ use std::net::SocketAddr;
 use lockgate_plugin::{Origin, Work};
 
 /// Methods that are worth a label; all others share `OTHER`.
-const METHODS: [&str; 10] =
-    ["GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS", "CONNECT", "TRACE", "PURGE"];
+const METHODS: [&str; 10] = [
+    "GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS", "CONNECT", "TRACE", "PURGE",
+];
 
 /// The variables that an extra label may show, with their names in the settings.
 const SOURCES: [(&str, Source); 15] = [
@@ -129,9 +130,19 @@ impl Facts {
         let node = work.picked.as_ref().map(|picked| picked.addr);
         if !all {
             let node = node.map(|addr| SocketAddr::new(addr.ip(), 0));
-            return Facts { status, node, origin, upstream_status: 0, method: 0, https: false };
+            return Facts {
+                status,
+                node,
+                origin,
+                upstream_status: 0,
+                method: 0,
+                https: false,
+            };
         }
-        let method = METHODS.iter().position(|known| *known == method).unwrap_or(METHODS.len());
+        let method = METHODS
+            .iter()
+            .position(|known| *known == method)
+            .unwrap_or(METHODS.len());
         Facts {
             status,
             node,
@@ -161,8 +172,18 @@ impl Labels<'_> {
             "service" => self.get(&Source::ServiceId),
             "consumer" => self.get(&Source::ConsumerName),
             "node" => self.get(&Source::NodeIp),
-            "matched_uri" => self.work.matched_uri.as_deref().unwrap_or_default().to_owned(),
-            "matched_host" => self.work.matched_host.as_deref().unwrap_or_default().to_owned(),
+            "matched_uri" => self
+                .work
+                .matched_uri
+                .as_deref()
+                .unwrap_or_default()
+                .to_owned(),
+            "matched_host" => self
+                .work
+                .matched_host
+                .as_deref()
+                .unwrap_or_default()
+                .to_owned(),
             "response_source" => self.facts.origin.text().to_owned(),
             // The one kind of traffic there is; others come with the plugins for AI.
             "request_type" => "traditional_http".to_owned(),
@@ -182,8 +203,12 @@ impl Labels<'_> {
             Source::ServiceName => route.and_then(|route| route.service_name.as_deref()),
             Source::ConsumerName => consumer.map(|consumer| &*consumer.username),
             Source::ConsumerGroup => consumer.and_then(|consumer| consumer.group_id.as_deref()),
-            Source::Method => Some(METHODS.get(usize::from(self.facts.method)).unwrap_or(&"OTHER"))
-                .copied(),
+            Source::Method => Some(
+                METHODS
+                    .get(usize::from(self.facts.method))
+                    .unwrap_or(&"OTHER"),
+            )
+            .copied(),
             Source::Scheme => Some(if self.facts.https { "https" } else { "http" }),
             Source::Hostname => Some(self.work.conn.server.hostname.as_str()),
             Source::Status => return self.facts.status.to_string(),
@@ -200,7 +225,11 @@ impl Labels<'_> {
 
     fn or(&self, first: &Source, second: &Source) -> String {
         let value = self.get(first);
-        if value.is_empty() { self.get(second) } else { value }
+        if value.is_empty() {
+            self.get(second)
+        } else {
+            value
+        }
     }
 }
 

@@ -30,8 +30,15 @@ pub(super) const STATUS_LABELS: &[&str] = &[
 ];
 
 /// Labels of `http_latency` and `bandwidth` behind `type`, in APISIX's order.
-pub(super) const TRAFFIC_LABELS: &[&str] =
-    &["route", "service", "consumer", "node", "request_type", "request_llm_model", "llm_model"];
+pub(super) const TRAFFIC_LABELS: &[&str] = &[
+    "route",
+    "service",
+    "consumer",
+    "node",
+    "request_type",
+    "request_llm_model",
+    "llm_model",
+];
 
 /// Values of `type` in `http_latency`; the order of [`Handles::latency`].
 const LATENCIES: &[&str] = &["request", "upstream", "apisix"];
@@ -105,7 +112,10 @@ impl Metrics {
 
     fn build(options: &Options, families: &Families) -> prometheus::Result<Metrics> {
         let opts = |name: &str, help: &str| Opts::new(format!("{}{name}", options.prefix), help);
-        let latency = opts("http_latency", "HTTP request latency in milliseconds per service");
+        let latency = opts(
+            "http_latency",
+            "HTTP request latency in milliseconds per service",
+        );
         let latency = HistogramOpts::from(latency).buckets(options.buckets.clone());
         let status = opts("http_status", "HTTP status codes per service");
         let bandwidth = opts("bandwidth", "Total bandwidth in bytes consumed per service");
@@ -114,9 +124,13 @@ impl Metrics {
             status: Family::new(families, &families.status, &[], STATUS_LABELS, |labels| {
                 IntCounterVec::new(status, labels)
             })?,
-            latency: Family::new(families, &families.latency, LATENCIES, TRAFFIC_LABELS, |labels| {
-                HistogramVec::new(latency, labels)
-            })?,
+            latency: Family::new(
+                families,
+                &families.latency,
+                LATENCIES,
+                TRAFFIC_LABELS,
+                |labels| HistogramVec::new(latency, labels),
+            )?,
             bandwidth: Family::new(
                 families,
                 &families.bandwidth,
@@ -125,7 +139,10 @@ impl Metrics {
                 |labels| IntCounterVec::new(bandwidth, labels),
             )?,
             connections: IntGaugeVec::new(
-                opts("nginx_http_current_connections", "Number of HTTP connections"),
+                opts(
+                    "nginx_http_current_connections",
+                    "Number of HTTP connections",
+                ),
                 &["state"],
             )?,
             requests: IntGauge::with_opts(opts(
@@ -133,7 +150,10 @@ impl Metrics {
                 "Total number of client requests since the gateway started",
             ))?,
             upstreams: IntGaugeVec::new(
-                opts("upstream_status", "Upstream status from health checks, 1 is healthy"),
+                opts(
+                    "upstream_status",
+                    "Upstream status from health checks, 1 is healthy",
+                ),
                 &["name", "ip", "port"],
             )?,
             errors: IntCounter::with_opts(opts(
@@ -144,8 +164,12 @@ impl Metrics {
             told_full: AtomicBool::new(false),
             scrape: Mutex::new(()),
         };
-        let info = IntGaugeVec::new(opts("node_info", "Info of the node"), &["hostname", "version"])?;
-        info.with_label_values(&[&options.hostname, &options.version]).set(1);
+        let info = IntGaugeVec::new(
+            opts("node_info", "Info of the node"),
+            &["hostname", "version"],
+        )?;
+        info.with_label_values(&[&options.hostname, &options.version])
+            .set(1);
         let collectors: [Box<dyn Collector>; 8] = [
             metrics.status.collector(),
             metrics.latency.collector(),
@@ -169,12 +193,17 @@ impl Metrics {
 
     /// Replaces what health checks found: upstream, address, port, whether it is healthy. Shown by
     /// the next scrape.
-    pub fn set_upstreams<'a>(&self, nodes: impl IntoIterator<Item = (&'a str, &'a str, u16, bool)>) {
+    pub fn set_upstreams<'a>(
+        &self,
+        nodes: impl IntoIterator<Item = (&'a str, &'a str, u16, bool)>,
+    ) {
         let _one = self.scrape.lock();
         self.upstreams.reset();
         for (name, ip, port, healthy) in nodes {
             let labels = [name, ip, &port.to_string()];
-            self.upstreams.with_label_values(&labels).set(i64::from(healthy));
+            self.upstreams
+                .with_label_values(&labels)
+                .set(i64::from(healthy));
         }
     }
 
@@ -202,7 +231,8 @@ impl Metrics {
         for (state, value) in connections {
             self.connections.with_label_values(&[state]).set(value);
         }
-        self.requests.set(i64::try_from(now.requests).unwrap_or(i64::MAX));
+        self.requests
+            .set(i64::try_from(now.requests).unwrap_or(i64::MAX));
         let mut out = Vec::new();
         if let Err(error) = TextEncoder::new().encode(&self.registry.gather(), &mut out) {
             tracing::error!(%error, "metrics not rendered");
@@ -212,7 +242,11 @@ impl Metrics {
 
     /// Whether labels show more than APISIX's own.
     pub(super) fn has_extra(&self) -> bool {
-        let extra = [&self.status.extra, &self.latency.extra, &self.bandwidth.extra];
+        let extra = [
+            &self.status.extra,
+            &self.latency.extra,
+            &self.bandwidth.extra,
+        ];
         extra.iter().any(|labels| !labels.is_empty())
     }
 
@@ -236,7 +270,9 @@ impl Metrics {
             bandwidth: self.bandwidth.get(bandwidth, now),
         };
         if handles.is_partial() && !self.told_full.swap(true, Ordering::Relaxed) {
-            tracing::warn!("a metric has too many label sets, requests with new ones are not counted");
+            tracing::warn!(
+                "a metric has too many label sets, requests with new ones are not counted"
+            );
         }
         handles
     }

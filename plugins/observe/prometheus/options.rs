@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::labels::Source;
+use super::metrics::{STATUS_LABELS, TRAFFIC_LABELS};
 
 /// The upper bounds of the latency histogram in milliseconds, APISIX's own.
 pub const DEFAULT_BUCKETS: [f64; 15] = [
@@ -19,24 +20,68 @@ pub const DEFAULT_BUCKETS: [f64; 15] = [
 
 /// The most label sets of one metric: about 150 MB with the latency histogram, and more than any
 /// Prometheus server likes to scrape from one target.
-pub const DEFAULT_MAX_SERIES: usize = 50_000;
+pub const MAX_SERIES: usize = 50_000;
 
 /// The most buckets of a histogram: each costs a number per label set and a line per scrape.
 const MAX_BUCKETS: usize = 100;
 
-/// What the metrics look like.
+/// What the metrics are called.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// In front of every name, underscore included.
     pub prefix: String,
     /// Upper bounds of the latency histogram in milliseconds, rising.
     pub buckets: Vec<f64>,
-    /// The most label sets that one metric may have.
-    pub max_series: usize,
     /// The name of this machine, for `node_info`.
     pub hostname: String,
     /// The version of the gateway, for `node_info`.
     pub version: String,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            prefix: "apisix_".to_owned(),
+            buckets: DEFAULT_BUCKETS.to_vec(),
+            hostname: String::new(),
+            version: String::new(),
+        }
+    }
+}
+
+impl Options {
+    /// Reports what Prometheus would refuse, by the names in `plugin_attr.prometheus`.
+    pub fn check(&self, out: &mut Problems) {
+        let mut prefix = self.prefix.bytes();
+        let first = prefix
+            .next()
+            .is_none_or(|b| b.is_ascii_alphabetic() || b"_:".contains(&b));
+        if !first || !prefix.all(|b| b.is_ascii_alphanumeric() || b"_:".contains(&b)) {
+            out.add(
+                "metric_prefix",
+                "allowed are letters, digits, `_` and `:`, no digit first",
+            );
+        }
+        let count = self.buckets.len();
+        if !(1..=MAX_BUCKETS).contains(&count) {
+            out.add(
+                "default_buckets",
+                format!("must have 1 to {MAX_BUCKETS} bounds, has {count}"),
+            );
+        } else if let Some(pair) = self.buckets.windows(2).find(|pair| pair[0] >= pair[1]) {
+            out.add(
+                "default_buckets",
+                format!("must rise, but {} follows {}", pair[1], pair[0]),
+            );
+        }
+    }
+}
+
+/// What can be set for the metrics of requests.
+#[derive(Clone, Debug)]
+pub struct Families {
+    /// The most label sets that one metric may have; requests with more are not counted in it.
+    pub max_series: usize,
     /// Of `http_status`.
     pub status: FamilyOptions,
     /// Of `http_latency`.
@@ -50,18 +95,14 @@ pub struct Options {
 pub struct FamilyOptions {
     /// Labels beside APISIX's own.
     pub extra_labels: Vec<(String, Source)>,
-    /// Series that no request has touched for this long are dropped.
+    /// Series that no request has touched for this long are dropped at the next scrape.
     pub expire: Option<Duration>,
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        Options {
-            prefix: "apisix_".to_owned(),
-            buckets: DEFAULT_BUCKETS.to_vec(),
-            max_series: DEFAULT_MAX_SERIES,
-            hostname: String::new(),
-            version: String::new(),
+impl Default for Families {
+    fn default() -> Families {
+        Families {
+            max_series: MAX_SERIES,
             status: FamilyOptions::default(),
             latency: FamilyOptions::default(),
             bandwidth: FamilyOptions::default(),
@@ -69,20 +110,11 @@ impl Default for Options {
     }
 }
 
-/// `plugin_attr.prometheus`, as far as it is read here.
+/// `plugin_attr.prometheus.metrics`: settings by metric. `http_status`, `http_latency` and
+/// `bandwidth` are used, those of metrics that do not exist here are not looked at.
 #[derive(Debug, Deserialize, JsonSchema)]
-pub struct Attr {
-    /// In front of every metric name, underscore included.
-    #[serde(default)]
-    #[schemars(regex(pattern = r"^([a-zA-Z_:][a-zA-Z0-9_:]*)?$"))]
-    metric_prefix: Option<String>,
-    /// Upper bounds of the latency histogram. Unit: milliseconds.
-    #[serde(default)]
-    default_buckets: Option<Vec<f64>>,
-    /// Settings by metric: `http_status`, `http_latency`, `bandwidth`.
-    #[serde(default)]
-    metrics: BTreeMap<String, MetricAttr>,
-}
+#[serde(transparent)]
+pub struct MetricsAttr(BTreeMap<String, MetricAttr>);
 
 /// Settings of one metric.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -95,79 +127,69 @@ pub struct MetricAttr {
     extra_labels: Vec<BTreeMap<String, String>>,
 }
 
-impl Options {
-    /// Reads `plugin_attr.prometheus`; `Null` gives the defaults. Problems are reported relative
-    /// to that attribute, and the parts without problems are used.
-    pub fn read(attr: &Value, out: &mut Problems) -> Options {
-        let mut options = Options::default();
-        if attr.is_null() {
-            return options;
+impl Families {
+    /// Reads `plugin_attr.prometheus.metrics`; `Null` gives the defaults. Problems are reported
+    /// relative to that attribute; what has none is used.
+    pub fn read(metrics: &Value, out: &mut Problems) -> Families {
+        let mut families = Families::default();
+        if metrics.is_null() {
+            return families;
         }
-        let attr: Attr = match lockgate_plugin::plugin::typed(attr) {
+        let MetricsAttr(metrics) = match lockgate_plugin::plugin::typed(metrics) {
             Ok(attr) => attr,
             Err(problems) => {
                 out.extend(problems);
-                return options;
+                return families;
             }
         };
-        if let Some(prefix) = attr.metric_prefix {
-            options.prefix = prefix;
-        }
-        if let Some(buckets) = attr.default_buckets {
-            match check_buckets(&buckets) {
-                Ok(()) => options.buckets = buckets,
-                Err(message) => out.add("default_buckets", message),
-            }
-        }
-        let mut out = out.at("metrics");
-        for (name, attr) in attr.metrics {
+        for (name, attr) in metrics {
             let (family, own) = match name.as_str() {
-                "http_status" => (&mut options.status, super::metrics::STATUS_LABELS),
-                "http_latency" => (&mut options.latency, super::metrics::TRAFFIC_LABELS),
-                "bandwidth" => (&mut options.bandwidth, super::metrics::TRAFFIC_LABELS),
-                // Metrics that this gateway does not have: of AI plugins, of nginx.
+                "http_status" => (&mut families.status, STATUS_LABELS),
+                "http_latency" => (&mut families.latency, TRAFFIC_LABELS),
+                "bandwidth" => (&mut families.bandwidth, TRAFFIC_LABELS),
                 _ => continue,
             };
-            let mut out = out.at(&name);
-            family.expire = (attr.expire > 0).then(|| Duration::from_secs(attr.expire));
-            let labels = attr.extra_labels.into_iter().flatten();
-            for (i, (label, value)) in labels.enumerate() {
-                let mut out = out.at("extra_labels");
-                let mut out = out.at_index(i);
-                let taken = own.contains(&label.as_str())
-                    || label == "type"
-                    || family.extra_labels.iter().any(|(other, _)| *other == label);
-                if taken {
-                    out.add(&label, "this label exists already");
-                } else if !is_label(&label) {
-                    out.add(&label, "a label is letters, digits and `_`, no digit first");
-                } else {
-                    match Source::parse(&value) {
-                        Ok(source) => family.extra_labels.push((label, source)),
-                        Err(message) => out.add(&label, message),
-                    }
+            family.read(attr, own, &mut out.at(&name));
+        }
+        families
+    }
+}
+
+impl FamilyOptions {
+    fn read(&mut self, attr: MetricAttr, own: &[&str], out: &mut Problems) {
+        self.expire = (attr.expire > 0).then(|| Duration::from_secs(attr.expire));
+        let mut out = out.at("extra_labels");
+        for (i, labels) in attr.extra_labels.into_iter().enumerate() {
+            let mut out = out.at_index(i);
+            for (label, value) in labels {
+                match self.extra(&label, &value, own) {
+                    Ok(source) => self.extra_labels.push((label, source)),
+                    Err(message) => out.add(&label, message),
                 }
             }
         }
-        options
     }
-}
 
-fn check_buckets(buckets: &[f64]) -> Result<(), String> {
-    if buckets.is_empty() || buckets.len() > MAX_BUCKETS {
-        return Err(format!("must have 1 to {MAX_BUCKETS} bounds, has {}", buckets.len()));
+    fn extra(&self, label: &str, value: &str, own: &[&str]) -> Result<Source, String> {
+        let twice = self.extra_labels.iter().any(|(other, _)| other == label);
+        if twice || label == "type" || own.contains(&label) {
+            return Err("this label exists already".to_owned());
+        }
+        let (first, rest) = (label.bytes().next().unwrap_or(b'0'), label.bytes());
+        // Two underscores in front are Prometheus's own; `le` is the bucket of a histogram.
+        let reserved = label.starts_with("__") || label == "le";
+        if first.is_ascii_digit()
+            || reserved
+            || !rest
+                .into_iter()
+                .all(|b| b.is_ascii_alphanumeric() || b == b'_')
+        {
+            return Err(
+                "a label is letters, digits and `_`, no digit or `__` first, not `le`".into(),
+            );
+        }
+        Source::parse(value)
     }
-    match buckets.windows(2).find(|pair| pair[0] >= pair[1]) {
-        Some(pair) => Err(format!("must rise, but {} follows {}", pair[1], pair[0])),
-        None => Ok(()),
-    }
-}
-
-fn is_label(name: &str) -> bool {
-    let mut bytes = name.bytes();
-    bytes.next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_')
-        && bytes.all(|b| b.is_ascii_alphanumeric() || b == b'_')
-        && !name.starts_with("__")
 }
 
 #[cfg(test)]
@@ -176,55 +198,88 @@ mod tests {
 
     use super::*;
 
-    fn check(attr: &Value, problems: &str) -> Options {
+    fn check(metrics: &Value, problems: &str) -> Families {
         let mut out = Problems::default();
-        let options = Options::read(attr, &mut out);
+        let families = Families::read(metrics, &mut out);
         assert_eq!(out.to_string(), problems);
-        options
+        families
     }
 
     #[test]
     fn settings_are_read() {
-        let options = check(&Value::Null, "");
-        assert_eq!((options.prefix.as_str(), options.buckets.len()), ("apisix_", 15));
-        let options = check(
+        assert_eq!(check(&Value::Null, "").status.expire, None);
+        let families = check(
             &json!({
-                "export_uri": "/metrics",
-                "metric_prefix": "gw_",
-                "default_buckets": [1, 2.5, 10],
-                "metrics": {
-                    "http_status": { "expire": 60, "extra_labels": [{ "zone": "eu" }, { "port": "$balancer_port" }] },
-                    "llm_latency": { "extra_labels": [{ "x": "$llm_model" }] },
+                "http_status": {
+                    "expire": 60,
+                    "extra_labels": [{ "zone": "eu" }, { "port": "$balancer_port" }],
                 },
+                "llm_latency": { "extra_labels": [{ "x": "$llm_model" }] },
             }),
             "",
         );
-        assert_eq!(options.prefix, "gw_");
-        assert_eq!(options.buckets, [1.0, 2.5, 10.0]);
-        assert_eq!(options.status.expire, Some(Duration::from_secs(60)));
+        assert_eq!(families.status.expire, Some(Duration::from_secs(60)));
+        let zone = ("zone".to_owned(), Source::Text("eu".to_owned()));
         assert_eq!(
-            options.status.extra_labels,
-            [("zone".to_owned(), Source::Text("eu".to_owned())), ("port".to_owned(), Source::NodePort)]
+            families.status.extra_labels,
+            [zone, ("port".to_owned(), Source::NodePort)]
         );
     }
 
     #[test]
     fn every_mistake_is_named() {
-        let attr = json!({
-            "default_buckets": [1, 1],
-            "metrics": { "bandwidth": { "extra_labels": [{ "node": "x" }, { "0": "x" }] } },
-        });
+        let form = "a label is letters, digits and `_`, no digit or `__` first, not `le`";
+        let labels =
+            json!([{ "node": "x" }, { "0": "x" }, { "le": "x" }, { "a": "x" }, { "a": "y" }]);
         check(
-            &attr,
-            "default_buckets: must rise, but 1 follows 1\n\
-             metrics.bandwidth.extra_labels[0].node: this label exists already\n\
-             metrics.bandwidth.extra_labels[1].0: a label is letters, digits and `_`, no digit first",
+            &json!({ "bandwidth": { "extra_labels": labels } }),
+            &format!(
+                "bandwidth.extra_labels[0].node: this label exists already\n\
+                 bandwidth.extra_labels[1].0: {form}\n\
+                 bandwidth.extra_labels[2].le: {form}\n\
+                 bandwidth.extra_labels[4].a: this label exists already"
+            ),
         );
-        check(&json!({ "default_buckets": [] }), "default_buckets: must have 1 to 100 bounds, has 0");
         let mut out = Problems::default();
-        let attr = json!({ "metrics": { "http_status": { "extra_labels": [{ "a": "$http_x" }] } } });
-        Options::read(&attr, &mut out);
+        let attr = json!({ "http_status": { "extra_labels": [{ "a": "$http_x" }] } });
+        Families::read(&attr, &mut out);
         let text = out.to_string();
-        assert!(text.starts_with("metrics.http_status.extra_labels[0].a: `$http_x` could"), "{text}");
+        assert!(
+            text.starts_with("http_status.extra_labels[0].a: `$http_x` could"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn names_and_buckets_are_checked() {
+        let check = |options: Options, problems: &str| {
+            let mut out = Problems::default();
+            options.check(&mut out);
+            assert_eq!(out.to_string(), problems);
+        };
+        check(Options::default(), "");
+        check(
+            Options {
+                prefix: String::new(),
+                ..Options::default()
+            },
+            "",
+        );
+        check(
+            Options {
+                prefix: "a-b".into(),
+                buckets: vec![1.0, 1.0],
+                ..Options::default()
+            },
+            "metric_prefix: allowed are letters, digits, `_` and `:`, no digit first\n\
+             default_buckets: must rise, but 1 follows 1",
+        );
+        check(
+            Options {
+                buckets: Vec::new(),
+                ..Options::default()
+            },
+            "default_buckets: must have 1 to 100 bounds, has 0",
+        );
     }
 }

@@ -107,9 +107,9 @@ fn certificates_and_names() {
     check(
         json!({"status": 3, "ssl_protocols": ["SSLv3"], "sni": "a b"}),
         &[
+            "sni: failed to match pattern",
             "status: matches none of the enum values",
             "ssl_protocols[0]: matches none of the enum values",
-            "sni: failed to match pattern",
         ],
     );
 }
