@@ -1,20 +1,29 @@
 //! `echo`: puts text before, after or in place of the response body. The plugin to copy.
 //!
-//! A plugin is this file and one line in `lib.rs`. The configuration type gives the schema, the
-//! defaults and the documentation; `build` does all work that does not need a request; each phase
-//! named in `PHASES` has its method. This one acts in two phases: the head, because the length of
-//! the body changes, and the body itself.
+//! A plugin is a file like this one and a line in `lib.rs`:
+//!
+//! 1. `Conf` is what users write. Its types give the schema, its doc comments the documentation
+//!    page, its attributes the defaults and limits.
+//! 2. `check` reports what a schema cannot express; all of it, not the first mistake only.
+//! 3. `build` does all work that does not need a request: parse, compile, convert to `Bytes`.
+//! 4. One method for each phase named in `PHASES`. What it remembers of a request is a local.
+//! 5. The tests run the real `build` and the phases, without a socket.
+//!
+//! ```yaml
+//! plugins:
+//!   echo: { before_body: "<!-- served by the gateway -->\n" }
+//! ```
 
 use std::collections::BTreeMap;
 
 use bytes::{Bytes, BytesMut};
-use lockgate_plugin::{
-    BuildCx, Chunk, Ctx, HeaderKey, Phases, Plugin, PluginError, Problem, Problems,
-};
+use lockgate_plugin::{BuildCx, Chunk, Ctx, HeaderKey, Phases, Plugin, PluginError, Problems};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Configuration of `echo`. At least one of `before_body`, `body`, `after_body` and `headers`.
+use crate::text::{self, Scalar};
+
+/// Configuration of `echo`. At least one of `before_body`, `body` and `after_body`.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub struct Conf {
     /// Text in front of the body.
@@ -26,20 +35,23 @@ pub struct Conf {
     /// Text behind the body.
     #[serde(default)]
     after_body: Option<String>,
-    /// Response headers to set, by name.
+    /// Response headers to set: texts or numbers by name.
     #[serde(default)]
-    headers: BTreeMap<String, String>,
+    #[schemars(extend("minProperties" = 1))]
+    headers: Option<BTreeMap<String, Scalar>>,
 }
 
-/// The built plugin: everything ready to be sent.
+/// The built plugin: everything ready to be sent. A `clone` of `Bytes` copies nothing.
 pub struct Echo {
     before: Option<Bytes>,
     body: Option<Bytes>,
     after: Option<Bytes>,
     headers: Vec<(HeaderKey, Bytes)>,
+    /// What describes the upstream's body and not ours.
+    stale: [HeaderKey; 3],
 }
 
-/// What this plugin remembers of a request: whether the beginning was sent.
+/// What this plugin remembers of a request: whether the beginning of the body was sent.
 #[derive(Default)]
 struct Begun(bool);
 
@@ -59,45 +71,50 @@ impl Plugin for Echo {
     fn build(conf: Conf, _: &BuildCx<'_>) -> Result<Echo, Problems> {
         let mut out = Problems::default();
         let mut headers = Vec::new();
-        for (name, value) in conf.headers {
-            match name.parse() {
-                Ok(key) => headers.push((key, Bytes::from(value))),
-                Err(e) => out.push(Problem::new(format!("headers.{name}"), format!("{e}"))),
+        for (name, value) in conf.headers.unwrap_or_default() {
+            // No variables in these values, so they are not parsed for any.
+            let value = value.to_string();
+            if let Some(key) = text::name_and_value(&name, &value, &mut out.at("headers")) {
+                headers.push((key, Bytes::from(value)));
             }
         }
         out.into_result()?;
-        let text = |text: Option<String>| text.map(Bytes::from);
         Ok(Echo {
-            before: text(conf.before_body),
-            body: text(conf.body),
-            after: text(conf.after_body),
+            before: conf.before_body.map(Bytes::from),
+            body: conf.body.map(Bytes::from),
+            after: conf.after_body.map(Bytes::from),
             headers,
+            stale: ["Content-Encoding", "Last-Modified", "ETag"].map(HeaderKey::constant),
         })
     }
 
     fn header_filter(&self, cx: &mut Ctx<'_>) -> Result<(), PluginError> {
+        self.stale.iter().for_each(|key| cx.remove_resp_header(key));
+        cx.will_resize_body();
         for (key, value) in &self.headers {
             cx.set_resp_header(key, value.clone());
         }
-        cx.will_resize_body();
         Ok(())
     }
 
     fn body_filter(&self, chunk: &mut Chunk, cx: &mut Ctx<'_>) -> Result<(), PluginError> {
-        let begun = cx.local::<Begun>();
-        let first = !std::mem::replace(&mut begun.0, true);
-        let mut data = BytesMut::new();
-        if first {
-            data.extend_from_slice(self.before.as_deref().unwrap_or_default());
-            data.extend_from_slice(self.body.as_deref().unwrap_or_default());
+        let first = !std::mem::replace(&mut cx.local::<Begun>().0, true);
+        match &self.body {
+            Some(body) if first => chunk.data = body.clone(),
+            Some(_) => chunk.data = Bytes::new(),
+            None => {}
         }
-        if self.body.is_none() {
+        let before = self.before.as_deref().filter(|_| first).unwrap_or_default();
+        let after = self.after.as_deref().filter(|_| chunk.last).unwrap_or_default();
+        // Chunks in the middle pass without being copied.
+        if !before.is_empty() || !after.is_empty() {
+            let len = before.len() + chunk.data.len() + after.len();
+            let mut data = BytesMut::with_capacity(len);
+            data.extend_from_slice(before);
             data.extend_from_slice(&chunk.data);
+            data.extend_from_slice(after);
+            chunk.data = data.freeze();
         }
-        if chunk.last {
-            data.extend_from_slice(self.after.as_deref().unwrap_or_default());
-        }
-        chunk.data = data.freeze();
         Ok(())
     }
 }
@@ -108,29 +125,46 @@ mod tests {
     use lockgate_plugin::testing::{build_error, run};
     use serde_json::{Value, json};
 
-    fn check(conf: Value, expected: &str) {
+    fn check(conf: Value, chunks: &[&str], expected: &str) {
         let mut run = run::<Echo>(conf.clone()).get("/").expect_next();
-        let answer = run.respond(200, &[("Content-Length", "5")], &["up", "per"]);
-        assert_eq!(answer.text(), expected, "{conf}");
+        let answer = run.respond(200, &[("Content-Length", "5"), ("ETag", "x")], chunks);
+        assert_eq!(answer.text(), expected, "{conf} {chunks:?}");
+        assert_eq!((answer.header("content-length"), answer.header("etag")), (None, None));
     }
 
     #[test]
     fn bodies() {
-        check(json!({"before_body": "a"}), "aupper");
-        check(json!({"after_body": "z"}), "upperz");
-        check(json!({"body": "x", "before_body": "a", "after_body": "z"}), "axz");
-        check(json!({"body": ""}), "");
+        let three = &["u", "pp", "er"];
+        check(json!({"before_body": "a"}), three, "aupper");
+        check(json!({"after_body": "z"}), three, "upperz");
+        check(json!({"body": "x", "before_body": "a", "after_body": "z"}), three, "axz");
+        check(json!({"body": ""}), three, "");
+        check(json!({"before_body": "a", "after_body": "z"}), &["upper"], "aupperz");
+        check(json!({"before_body": "a", "after_body": "z"}), &[], "az");
+        check(json!({"body": "x", "after_body": "z"}), &[], "xz");
     }
 
     #[test]
     fn headers_are_set() {
-        let mut run = run::<Echo>(json!({"body": "x", "headers": {"X-A": "1"}})).get("/").expect_next();
-        assert_eq!(run.respond(200, &[("X-A", "0")], &[]).headers("x-a"), ["1"]);
+        let conf = json!({"body": "x", "headers": {"X-A": "1", "X-N": 2, "ETag": "mine"}});
+        let mut run = run::<Echo>(conf).get("/").expect_next();
+        let answer = run.respond(200, &[("X-A", "0"), ("ETag", "theirs")], &[]);
+        assert_eq!(answer.headers("x-a"), ["1"]);
+        assert_eq!(answer.headers("x-n"), ["2"]);
+        assert_eq!(answer.headers("etag"), ["mine"]);
     }
 
     #[test]
     fn configurations_that_are_refused() {
-        assert!(build_error::<Echo>(json!({})).contains("matches none of the required"));
-        assert!(build_error::<Echo>(json!({"body": "x", "headers": {"a b": "1"}})).starts_with("headers.a b"));
+        let check = |conf: Value, expected: &str| {
+            let text = build_error::<Echo>(conf);
+            assert!(text.starts_with(expected), "{text}");
+        };
+        check(json!({}), "object matches none of the required");
+        check(json!({"headers": {"X-A": "1"}}), "object matches none of the required");
+        check(json!({"after_body": 1}), "after_body: wrong type: expected string, got number");
+        check(json!({"body": "x", "headers": {}}), "headers: ");
+        check(json!({"body": "x", "headers": {"X": true}}), "headers.X: ");
+        check(json!({"body": "x", "headers": {"a b": "1"}}), "headers.a b: invalid field character");
     }
 }

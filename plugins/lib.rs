@@ -1,11 +1,13 @@
 //! The native plugins. `ls plugins` is the catalogue, [`ALL`] the registry.
 //!
 //! `echo.rs` is the example to copy.
+#![cfg_attr(test, allow(clippy::needless_pass_by_value))] // `check(json!(…))` reads best by value.
 
 pub mod auth;
 pub mod echo;
 pub mod observe;
 pub mod security;
+mod text;
 pub mod traffic;
 pub mod transform;
 

@@ -3,6 +3,7 @@
 //! The rooms, in the order a request or a change meets them: [`settings`] (the
 //! process), [`config`] (resources to snapshots), [`router`], [`proxy`],
 //! [`upstream`], [`tls`], [`observe`]. [`gateway`] starts and stops it all.
+#![cfg_attr(test, allow(clippy::needless_pass_by_value))] // `check(json!(…))` reads best by value.
 
 pub mod config;
 pub mod document;

@@ -77,7 +77,10 @@ impl DisabledLabels {
 }
 
 fn status_labels(_: &mut SchemaGenerator) -> Schema {
-    let labels: Vec<_> = STATUS_LABELS.iter().filter(|label| **label != "code").collect();
+    let labels: Vec<_> = STATUS_LABELS
+        .iter()
+        .filter(|label| **label != "code")
+        .collect();
     schemars::json_schema!({ "type": "array", "items": { "type": "string", "enum": labels } })
 }
 
@@ -104,13 +107,20 @@ impl Plugin for Prometheus {
         Ok(Prometheus {
             metrics: bx.shared(),
             prefer_name: conf.prefer_name,
-            disabled: bx.metadata::<Metadata>().unwrap_or_default().disabled_labels,
+            disabled: bx
+                .metadata::<Metadata>()
+                .unwrap_or_default()
+                .disabled_labels,
             cache: Cache::default(),
         })
     }
 
     fn phases(&self) -> Phases {
-        if self.metrics.is_some() { Self::PHASES } else { Phases::NONE }
+        if self.metrics.is_some() {
+            Self::PHASES
+        } else {
+            Phases::NONE
+        }
     }
 
     fn log(&self, cx: &mut Ctx<'_>) {
@@ -119,18 +129,27 @@ impl Plugin for Prometheus {
         };
         let work = cx.work();
         // A client that left before the answer has none: 499, as the log says.
-        let status = if work.status == 0 { CLIENT_LEFT } else { work.status };
+        let status = if work.status == 0 {
+            CLIENT_LEFT
+        } else {
+            work.status
+        };
         let facts = Facts::of(work, status, cx.req_view().method(), metrics.has_extra());
         let make = || {
-            let labels = Labels { work, facts, prefer_name: self.prefer_name };
+            let labels = Labels {
+                work,
+                facts,
+                prefer_name: self.prefer_name,
+            };
             metrics.handles(&labels, &self.disabled, cx.now())
         };
-        self.cache.count((work, facts, metrics.generation()), make, |handles| {
-            if handles.is_partial() {
-                metrics.count_error();
-            }
-            count(work, handles);
-        });
+        self.cache
+            .count((work, facts, metrics.generation()), make, |handles| {
+                if handles.is_partial() {
+                    metrics.count_error();
+                }
+                count(work, handles);
+            });
     }
 }
 
@@ -143,7 +162,9 @@ fn count(work: &Work, handles: &Handles) {
     }
     if let Some([request, upstream, gateway]) = handles.latency.as_ref().map(|s| s.touch()) {
         let start = work.timing.start;
-        let total = work.finished.map(|end| end.saturating_duration_since(start));
+        let total = work
+            .finished
+            .map(|end| end.saturating_duration_since(start));
         let total = total.unwrap_or_default();
         request.observe(millis(total));
         let tries = work.attempts.iter().filter_map(|attempt| attempt.response);

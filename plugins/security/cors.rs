@@ -95,7 +95,8 @@ pub struct Metadata {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(transparent)]
 struct OriginList(
-    #[schemars(regex(pattern = r"^(\*|\*\*|null|\w+://[^,]+(,\w+://[^,]+)*)$"))] String,
+    #[schemars(regex(pattern = r"^(\*|\*\*|null|\w+://[^,]+(,\w+://[^,]+)*)$"))]
+    String,
 );
 
 fn star() -> String {
@@ -192,10 +193,15 @@ impl Plugin for Cors {
             Some(list) => Origins::by_regex("allow_origins_by_regex", list, &mut out),
             None => Origins::parse(&conf.allow_origins),
         };
-        let timing = match (&conf.timing_allow_origins_by_regex, &conf.timing_allow_origins) {
-            (Some(list), _) => {
-                Some(Origins::by_regex("timing_allow_origins_by_regex", list, &mut out))
-            }
+        let timing = match (
+            &conf.timing_allow_origins_by_regex,
+            &conf.timing_allow_origins,
+        ) {
+            (Some(list), _) => Some(Origins::by_regex(
+                "timing_allow_origins_by_regex",
+                list,
+                &mut out,
+            )),
             (None, Some(text)) => Some(Origins::parse(text)),
             (None, None) => None,
         };
@@ -223,7 +229,10 @@ impl Plugin for Cors {
             timing,
             methods,
             max_age: Bytes::from(conf.max_age.to_string()),
-            expose: conf.expose_headers.filter(|list| !list.is_empty()).map(Bytes::from),
+            expose: conf
+                .expose_headers
+                .filter(|list| !list.is_empty())
+                .map(Bytes::from),
             headers: (conf.allow_headers != "**").then(|| Bytes::from(conf.allow_headers)),
             credential: conf.allow_credential,
         })
@@ -235,7 +244,9 @@ impl Plugin for Cors {
         if cx.req_view().method() != "OPTIONS" {
             return Ok(Step::Next);
         }
-        Ok(Step::Reply(Reply::text(200, Bytes::new()).because("CORS preflight")))
+        Ok(Step::Reply(
+            Reply::text(200, Bytes::new()).because("CORS preflight"),
+        ))
     }
 
     fn header_filter(&self, cx: &mut Ctx<'_>) -> Result<(), PluginError> {
@@ -243,9 +254,14 @@ impl Plugin for Cors {
             cx.append_resp_header(&self.names.vary, Bytes::from_static(b"Origin"));
         }
         let origin = cx.req_view().header(&self.names.origin);
-        let timing = self.timing.as_ref().and_then(|origins| origins.allow(origin));
+        let timing = self
+            .timing
+            .as_ref()
+            .and_then(|origins| origins.allow(origin));
         let timing = timing.map(|(allowed, _)| allowed.into_value(origin));
-        let allowed = self.allowed(origin).map(|allowed| allowed.into_value(origin));
+        let allowed = self
+            .allowed(origin)
+            .map(|allowed| allowed.into_value(origin));
         if let Some(allowed) = allowed {
             self.allow(allowed, cx);
         }

@@ -1,11 +1,20 @@
 //! `ip-restriction`: lets through or keeps out by the client's address.
+//!
+//! The address is the one after the real-IP rules, so behind another proxy configure those first.
+//! A list is searched in the time of its logarithm, so it may hold many thousand networks.
+//!
+//! ```yaml
+//! plugins:
+//!   ip-restriction: { whitelist: ["10.0.0.0/8", "2001:db8::/32"] }
+//! ```
 
-use std::net::IpAddr;
+mod nets;
 
-use ipnet::IpNet;
 use lockgate_plugin::{BuildCx, Ctx, Outcome, Phases, Plugin, Problems, Reply, Step};
 use schemars::JsonSchema;
 use serde::Deserialize;
+
+use self::nets::{Nets, network};
 
 /// Configuration of `ip-restriction`. Exactly one of `whitelist` and `blacklist`.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -14,15 +23,15 @@ pub struct Conf {
     #[serde(default)]
     #[schemars(length(min = 1))]
     whitelist: Option<Vec<String>>,
-    /// Addresses and networks that are kept out.
+    /// Addresses and networks that are kept out; all others are let through.
     #[serde(default)]
     #[schemars(length(min = 1))]
     blacklist: Option<Vec<String>>,
-    /// What is said to those kept out.
+    /// What is said to those kept out, as `{"message": ...}`.
     #[serde(default = "message")]
     #[schemars(length(min = 1, max = 1024))]
     message: String,
-    /// The status for those kept out.
+    /// The status for those kept out: 403, or 404 to hide that there is anything.
     #[serde(default = "code")]
     #[schemars(range(min = 403, max = 404))]
     response_code: u16,
@@ -38,7 +47,7 @@ fn code() -> u16 {
 
 /// The built plugin.
 pub struct IpRestriction {
-    nets: Vec<IpNet>,
+    nets: Nets,
     /// Whether members of `nets` are let through, or kept out.
     allow: bool,
     refusal: Reply,
@@ -70,19 +79,16 @@ impl Plugin for IpRestriction {
     fn build(conf: Conf, _: &BuildCx<'_>) -> Result<IpRestriction, Problems> {
         let allow = conf.whitelist.is_some();
         let list = conf.whitelist.or(conf.blacklist).unwrap_or_default();
-        let refusal = Reply::message(conf.response_code, &conf.message).because("address not allowed");
-        Ok(IpRestriction { nets: list.iter().filter_map(|text| network(text)).collect(), allow, refusal })
+        // `check` has read each of them already.
+        let nets = list.iter().filter_map(|text| network(text)).collect();
+        let refusal = Reply::message(conf.response_code, &conf.message);
+        Ok(IpRestriction { nets, allow, refusal: refusal.because("address not allowed") })
     }
 
     fn access<'a>(&'a self, cx: &'a mut Ctx<'_>) -> Outcome<'a> {
-        let ip = cx.client_ip().to_canonical();
-        let listed = self.nets.iter().any(|net| net.contains(&ip));
+        let listed = self.nets.contains(cx.client_ip());
         Ok(if listed == self.allow { Step::Next } else { Step::Reply(self.refusal.clone()) })
     }
-}
-
-fn network(text: &str) -> Option<IpNet> {
-    text.parse::<IpNet>().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from))
 }
 
 #[cfg(test)]
@@ -96,7 +102,8 @@ mod tests {
         if passes {
             let _ = run.expect_next();
         } else {
-            assert_eq!(run.expect_reply(403).json(), json!({"message": "Your IP address is not allowed"}), "{conf}");
+            let answer = run.expect_reply(403);
+            assert_eq!(answer.text(), "{\"message\":\"Your IP address is not allowed\"}\n", "{conf}");
         }
     }
 
@@ -122,8 +129,16 @@ mod tests {
     fn configurations_that_are_refused() {
         let check = |conf: Value, expected: &str| assert_eq!(build_error::<IpRestriction>(conf), expected);
         check(json!({}), "value should match only one schema, but matches none");
-        check(json!({"whitelist": ["x"]}), "whitelist[0]: invalid ip address: x");
+        check(
+            json!({"whitelist": ["::1"], "blacklist": ["::1"]}),
+            "value should match only one schema, but matches both schemas 1 and 2",
+        );
+        check(
+            json!({"whitelist": ["x", "::1", "10.0.0.0/33"]}),
+            "whitelist[0]: invalid ip address: x\nwhitelist[2]: invalid ip address: 10.0.0.0/33",
+        );
         check(json!({"whitelist": []}), "whitelist: expect array to have at least 1 items");
         check(json!({"blacklist": ["::/0"], "response_code": 500}), "response_code: expected 500 to be at most 404");
+        check(json!({"blacklist": ["::/0"], "message": ""}), "message: string too short, expected at least 1, got 0");
     }
 }

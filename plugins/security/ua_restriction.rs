@@ -1,4 +1,14 @@
 //! `ua-restriction`: lets through or keeps out by the `User-Agent`.
+//!
+//! Expressions are searched in the trimmed value, with regard to case. A client may send several
+//! such headers: of an allow list one allowed value is enough; with a deny list a single denied
+//! value keeps the request out, so that a second header does not undo the first. A denied pattern
+//! that takes too long to search counts as found.
+//!
+//! ```yaml
+//! plugins:
+//!   ua-restriction: { denylist: ["(?i)scrapy", "^curl/"], bypass_missing: true }
+//! ```
 
 use lockgate_plugin::{BuildCx, Ctx, HeaderKey, Outcome, Pattern, Phases, Plugin, Problems, Reply, Step};
 use schemars::JsonSchema;
@@ -7,18 +17,19 @@ use serde::Deserialize;
 /// Configuration of `ua-restriction`. Exactly one of `allowlist` and `denylist`.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub struct Conf {
-    /// Lets requests without a `User-Agent` through.
+    /// Lets requests without a `User-Agent` through; they are kept out otherwise, whatever the
+    /// list.
     #[serde(default)]
     bypass_missing: bool,
     /// Regular expressions, of which one has to match.
     #[serde(default)]
-    #[schemars(length(min = 1))]
+    #[schemars(length(min = 1), inner(length(min = 1)))]
     allowlist: Option<Vec<String>>,
     /// Regular expressions, of which none may match.
     #[serde(default)]
-    #[schemars(length(min = 1))]
+    #[schemars(length(min = 1), inner(length(min = 1)))]
     denylist: Option<Vec<String>>,
-    /// What is said to those kept out.
+    /// What is said to those kept out, as `{"message": ...}` with status 403.
     #[serde(default = "message")]
     #[schemars(length(min = 1, max = 1024))]
     message: String,
@@ -74,16 +85,22 @@ impl Plugin for UaRestriction {
     }
 
     fn access<'a>(&'a self, cx: &'a mut Ctx<'_>) -> Outcome<'a> {
-        let (mut seen, mut passes) = (false, false);
+        let (mut seen, mut hit) = (false, false);
         cx.each_header(&self.header, &mut |value| {
             seen = true;
-            let text = String::from_utf8_lossy(value);
-            let hit = self.patterns.iter().any(|pattern| pattern.is_match(text.trim()));
-            // Of several headers one good one is enough, in either kind of list.
-            passes |= hit == self.allow;
+            hit = hit || self.listed(&String::from_utf8_lossy(value));
         });
-        let passes = if seen { passes } else { self.bypass_missing };
+        let passes = if seen { hit == self.allow } else { self.bypass_missing };
         Ok(if passes { Step::Next } else { Step::Reply(self.refusal.clone()) })
+    }
+}
+
+impl UaRestriction {
+    fn listed(&self, agent: &str) -> bool {
+        let agent = agent.trim();
+        // What cannot be decided in time is neither allowed nor taken for harmless.
+        let undecided = !self.allow;
+        self.patterns.iter().any(|pattern| pattern.try_is_match(agent).unwrap_or(undecided))
     }
 }
 
@@ -112,17 +129,43 @@ mod tests {
         check(deny.clone(), &["curl/8"], false);
         check(deny.clone(), &["  curl/8 "], false);
         check(deny.clone(), &["Mozilla"], true);
-        check(deny.clone(), &["curl/8", "Mozilla"], true);
+        check(deny.clone(), &["curl/8", "Mozilla"], false);
+        check(deny.clone(), &["Mozilla", "curl/8"], false);
+        check(deny.clone(), &["curl/8", "curl/8"], false);
+        check(deny.clone(), &["Mozilla", "Opera"], true);
+        check(deny.clone(), &[""], true);
         check(deny, &[], false);
         check(json!({"allowlist": ["^my-app"]}), &["my-app 1"], true);
         check(json!({"allowlist": ["^my-app"]}), &["other"], false);
+        check(json!({"allowlist": ["^my-app"]}), &["other", "my-app"], true);
+        check(json!({"allowlist": ["^my-app"]}), &["my-app", "other"], true);
+        check(json!({"allowlist": ["^my-app"]}), &[], false);
+        check(json!({"denylist": ["x"], "bypass_missing": true}), &[], true);
         check(json!({"allowlist": ["^my-app"], "bypass_missing": true}), &[], true);
         check(json!({"allowlist": ["^My-App"]}), &["my-app"], false);
+    }
+
+    #[test]
+    fn what_takes_too_long_is_kept_out() {
+        let (slow, agent) = ("^(a|aa)+(?=$)(?<!x)b", "a".repeat(60));
+        check(json!({"denylist": [slow]}), &[&agent], false);
+        check(json!({"allowlist": [slow]}), &[&agent], false);
+    }
+
+    #[test]
+    fn the_message_can_be_chosen() {
+        let conf = json!({"denylist": ["."], "message": "no robots"});
+        let answer = run::<UaRestriction>(conf).header("User-Agent", "x").get("/").expect_reply(403);
+        assert_eq!(answer.json(), json!({"message": "no robots"}));
     }
 
     #[test]
     fn configurations_that_are_refused() {
         assert!(build_error::<UaRestriction>(json!({"denylist": ["("]})).starts_with("denylist[0]: "));
         assert!(build_error::<UaRestriction>(json!({})).contains("matches none"));
+        let both = json!({"denylist": ["a"], "allowlist": ["b"]});
+        assert!(build_error::<UaRestriction>(both).contains("matches both schemas 1 and 2"));
+        assert!(build_error::<UaRestriction>(json!({"denylist": [""]})).starts_with("denylist[0]: string too short"));
+        assert!(build_error::<UaRestriction>(json!({"denylist": ["a"], "message": ""})).starts_with("message: "));
     }
 }

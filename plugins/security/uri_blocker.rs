@@ -1,4 +1,12 @@
 //! `uri-blocker`: refuses requests whose path and query match a rule.
+//!
+//! The path is searched in its normal form (decoded, dot segments resolved), the query as the
+//! client sent it. A rule that takes too long to search blocks.
+//!
+//! ```yaml
+//! plugins:
+//!   uri-blocker: { block_rules: ["^/internal/", "\\.\\./"], rejected_msg: access is not allowed }
+//! ```
 
 use lockgate_plugin::{BuildCx, Ctx, Outcome, Pattern, Phases, Plugin, Problems, Reply, Step};
 use schemars::JsonSchema;
@@ -7,14 +15,14 @@ use serde::Deserialize;
 /// Configuration of `uri-blocker`.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub struct Conf {
-    /// Regular expressions, searched in the normalised path with its query.
+    /// Regular expressions, searched in the normalised path with its query; at least one.
     #[schemars(length(min = 1), inner(length(min = 1, max = 4096)), extend("uniqueItems" = true))]
     block_rules: Vec<String>,
     /// The status of a refusal.
     #[serde(default = "code")]
     #[schemars(range(min = 200, max = 599))]
     rejected_code: u16,
-    /// What is said with a refusal; the stock page when left out.
+    /// What is said with a refusal, as `{"error_msg": ...}`; the stock page when left out.
     #[serde(default)]
     #[schemars(length(min = 1))]
     rejected_msg: Option<String>,
@@ -62,7 +70,8 @@ impl Plugin for UriBlocker {
     }
 
     fn rewrite<'a>(&'a self, cx: &'a mut Ctx<'_>) -> Outcome<'a> {
-        let hit = self.rules.is_match(&cx.request_uri());
+        // A blocker that gives up must not let through what it could not read.
+        let hit = self.rules.try_is_match(&cx.request_uri()).unwrap_or(true);
         Ok(if hit { Step::Reply(self.refusal.clone()) } else { Step::Next })
     }
 }
@@ -91,7 +100,12 @@ mod tests {
         check(conf.clone(), "/a?f=root.exe", true);
         check(conf.clone(), "/Admin", false);
         check(conf, "/", false);
-        check(json!({"block_rules": ["^/admin"], "case_insensitive": true}), "/ADMIN", true);
+        let insensitive = json!({"block_rules": ["^/a", "^/admin"], "case_insensitive": true});
+        check(insensitive, "/ADMIN", true);
+        check(json!({"block_rules": ["a?b$"]}), "/a?b", true);
+        check(json!({"block_rules": ["^/x$"]}), "/x?a", false);
+        let slow = json!({"block_rules": ["^/(a|aa)+(?=$)(?<!x)b"]});
+        check(slow, &format!("/{}", "a".repeat(60)), true);
     }
 
     #[test]
@@ -103,6 +117,14 @@ mod tests {
     #[test]
     fn configurations_that_are_refused() {
         assert!(build_error::<UriBlocker>(json!({"block_rules": [".+("]})).starts_with("block_rules[0]: "));
+        let two = json!({"block_rules": ["^a", "^b(", "c", "["]});
+        let text = build_error::<UriBlocker>(two);
+        assert!(text.contains("block_rules[1]: ") && text.contains("\nblock_rules[3]: "), "{text}");
+        assert!(build_error::<UriBlocker>(json!({})).contains("\"block_rules\" is required"));
+        let empty = json!({"block_rules": ["a"], "rejected_msg": ""});
+        assert!(build_error::<UriBlocker>(empty).starts_with("rejected_msg: string too short"));
+        let code = json!({"block_rules": ["a"], "rejected_code": 199});
+        assert!(build_error::<UriBlocker>(code).starts_with("rejected_code: "));
         assert!(build_error::<UriBlocker>(json!({"block_rules": []})).contains("at least 1 items"));
         assert!(build_error::<UriBlocker>(json!({"block_rules": ["a", "a"]})).contains("unique"));
     }

@@ -1,18 +1,42 @@
 //! `proxy-rewrite`: another path, method, host or headers for the upstream.
+//!
+//! Order: host, path, headers (add, then set, then remove), method. Later plugins see the new
+//! path as `$uri`; the route is not matched again.
+//!
+//! The path is percent-encoded for the upstream, also where only other attributes are given: it
+//! is then the client's path in its normal form. The client's query follows, after the one that
+//! the new path may have. A `?` in the value of a variable never starts a query.
+//!
+//! ```yaml
+//! plugins:
+//!   proxy-rewrite:
+//!     regex_uri: ["^/shop/v([0-9]+)/(.*)$", "/$2"]
+//!     headers: { set: { X-Shop-Version: "$1" }, remove: [X-Debug] }
+//! ```
+
+mod headers;
+#[cfg(test)]
+mod tests;
 
 use bytes::Bytes;
+use lockgate_plugin::var::Lookup;
 use lockgate_plugin::{
-    BuildCx, Ctx, HeaderKey, Outcome, Pattern, Phases, Plugin, Problem, Problems, Step, Template,
+    BuildCx, Ctx, Outcome, Phases, Plugin, PluginError, Problems, Reply, Step, Template, Var,
+    VarSource, VarValue,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use self::headers::{Groups, HeaderChanges};
+use super::regex_uri::RegexUri;
+
 /// Configuration of `proxy-rewrite`. At least one attribute.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(extend("minProperties" = 1))]
 pub struct Conf {
-    /// The new path; `$variables` are filled in. The query is kept and appended.
+    /// The new path, which may have a query; `$variables` are filled in. The client's query is
+    /// appended.
     #[serde(default)]
     #[schemars(length(min = 1, max = 4096), regex(pattern = r"^\/.*"))]
     uri: Option<String>,
@@ -23,43 +47,44 @@ pub struct Conf {
         "LOCK", "UNLOCK", "PATCH", "TRACE", null
     ]))]
     method: Option<String>,
-    /// Pairs of a regular expression and a replacement for the path, where `uri` is not given; the
-    /// first that matches counts. `$1` stands for its first group.
+    /// Pairs of a regular expression and a replacement for the path, where `uri` is not given. The
+    /// first expression that matches counts; a path that none matches stays. `$1` and `${1}` stand
+    /// for groups, in the replacement and in `headers`.
     #[serde(default)]
     #[schemars(length(min = 2))]
     regex_uri: Option<Vec<String>>,
-    /// The new `Host`.
+    /// The new `Host`, port included; the upstream's `pass_host` has to be `pass`, its default.
     #[serde(default)]
     #[schemars(regex(pattern = r"^[0-9a-zA-Z-.]+(:\d{1,5})?$"))]
     host: Option<String>,
-    /// Headers: `{add, set, remove}`, or a mapping that is set.
+    /// Header changes: `add` and `set` map names to a text, a number or a list of them, `remove`
+    /// lists names. A plain mapping of names to values is short for `set`. `$variables` are filled
+    /// in; a variable without a value gives an empty header. `Host` has no effect here, see `host`.
     #[serde(default)]
+    #[schemars(extend("minProperties" = 1))]
     headers: Option<Map<String, Value>>,
-    /// Sends the target exactly as the client did. Unsafe: it may not be the path that was matched.
+    /// Works on the target exactly as the client sent it, query included, and sends the result
+    /// without encoding it. Unsafe: what the upstream gets may not be the path that was matched.
     #[serde(default)]
     use_real_request_uri_unsafe: bool,
 }
 
 /// The built plugin.
 pub struct ProxyRewrite {
-    uri: Option<Template>,
-    regex_uri: Vec<(Pattern, String)>,
+    path: Path,
+    /// See [`Conf::use_real_request_uri_unsafe`].
+    raw: bool,
     method: Option<Bytes>,
     host: Option<Bytes>,
-    headers: Vec<Op>,
-    raw: bool,
+    headers: HeaderChanges,
 }
 
-enum Op {
-    Add(HeaderKey, Text),
-    Set(HeaderKey, Text),
-    Remove(HeaderKey),
-}
-
-/// A header value: variables, and groups of the `regex_uri` match where the text names any.
-struct Text {
-    template: Template,
-    groups: bool,
+enum Path {
+    /// The client's.
+    Same,
+    New(Template),
+    /// The first that matches.
+    Regexes(Vec<RegexUri>),
 }
 
 impl Plugin for ProxyRewrite {
@@ -70,39 +95,32 @@ impl Plugin for ProxyRewrite {
 
     fn build(conf: Conf, _: &BuildCx<'_>) -> Result<ProxyRewrite, Problems> {
         let mut out = Problems::default();
-        let regex_uri = patterns(conf.regex_uri.unwrap_or_default(), &mut out);
-        let headers = headers(conf.headers.unwrap_or_default(), &mut out.at("headers"));
+        let regexes = pairs(&conf.regex_uri.unwrap_or_default(), &mut out);
+        let headers = HeaderChanges::parse(&conf.headers.unwrap_or_default(), &mut out.at("headers"));
         out.into_result()?;
+        let path = match conf.uri {
+            Some(uri) => Path::New(Template::parse(&uri)),
+            None if regexes.is_empty() => Path::Same,
+            None => Path::Regexes(regexes),
+        };
         Ok(ProxyRewrite {
-            uri: conf.uri.as_deref().map(Template::parse),
-            regex_uri,
+            path,
+            raw: conf.use_real_request_uri_unsafe,
             method: conf.method.map(Bytes::from),
             host: conf.host.map(Bytes::from),
             headers,
-            raw: conf.use_real_request_uri_unsafe,
         })
     }
 
     fn rewrite<'a>(&'a self, cx: &'a mut Ctx<'_>) -> Outcome<'a> {
-        let groups = self.rewrite_uri(cx);
-        if let Some(method) = &self.method {
-            cx.set_method(method.clone());
-        }
         if let Some(host) = &self.host {
             cx.set_host(host.clone());
         }
-        for op in &self.headers {
-            match op {
-                Op::Add(key, text) => {
-                    let value = text.render(cx, groups.as_deref());
-                    cx.append_header(key, value);
-                }
-                Op::Set(key, text) => {
-                    let value = text.render(cx, groups.as_deref());
-                    cx.set_header(key, value);
-                }
-                Op::Remove(key) => cx.remove_header(key),
-            }
+        let groups = if self.raw { self.rewrite_raw(cx)? } else { self.rewrite_path(cx)? };
+        self.headers.apply(cx, groups.as_deref());
+        // Last, so that `$request_method` in a header is the client's.
+        if let Some(method) = &self.method {
+            cx.set_method(method.clone());
         }
         Ok(Step::Next)
     }
@@ -110,231 +128,145 @@ impl Plugin for ProxyRewrite {
 
 impl ProxyRewrite {
     /// Changes the path; gives the groups of the expression that matched.
-    fn rewrite_uri(&self, cx: &mut Ctx<'_>) -> Option<Vec<Option<String>>> {
-        if self.raw {
-            let raw = Bytes::copy_from_slice(cx.raw_target());
-            cx.set_raw_target(raw);
-        }
-        let mut groups = None;
-        let path = match &self.uri {
-            Some(uri) => Some(uri.render(&cx.lookup()).into_owned()),
-            None => {
-                let path = cx.uri();
-                self.regex_uri.iter().find_map(|(pattern, replacement)| {
-                    groups = Some(pattern.captures(path)?);
-                    pattern.replace_once(path, replacement)
-                })
+    fn rewrite_path(&self, cx: &mut Ctx<'_>) -> Result<Option<Groups>, PluginError> {
+        let (text, groups, whole) = match &self.path {
+            Path::Same => {
+                encode_again(cx);
+                return Ok(None);
+            }
+            Path::New(uri) => (uri.render(&Escaped(cx.lookup())).into_owned(), None, false),
+            Path::Regexes(pairs) => {
+                // A `?` in the path is text (the client sent `%3F`), and stays it.
+                let whole = cx.uri().contains('?');
+                match self.first_match(pairs, cx.uri())? {
+                    Some((text, groups)) => (text, groups, whole),
+                    None => {
+                        encode_again(cx);
+                        return Ok(None);
+                    }
+                }
             }
         };
-        let path = path?;
-        // A query written into the new path comes first; the client's follows.
-        let (path, own) = match path.split_once('?') {
-            Some((path, own)) => (path, Some(own)),
-            None => (path.as_str(), None),
+        let (path, own) = match text.split_once('?') {
+            Some((path, own)) if !whole => (path, Some(own)),
+            _ => (text.as_str(), None),
         };
-        let args = match (own, cx.args()) {
-            (Some(own), Some(sent)) if !own.is_empty() => Some(format!("{own}&{sent}")),
-            (_, Some(sent)) => Some(sent.to_owned()),
-            (own, None) => own.map(str::to_owned),
+        match (own, cx.args()) {
+            (Some(own), Some(sent)) if !own.is_empty() => {
+                let args = [own, "&", sent].concat();
+                cx.set_uri(path, Some(&args));
+            }
+            (Some(own), None) => cx.set_uri(path, Some(own)),
+            (_, sent) => {
+                let sent = sent.map(str::to_owned);
+                cx.set_uri(path, sent.as_deref());
+            }
+        }
+        Ok(groups)
+    }
+
+    /// As [`rewrite_path`](Self::rewrite_path), on the undecoded target.
+    fn rewrite_raw(&self, cx: &mut Ctx<'_>) -> Result<Option<Groups>, PluginError> {
+        let raw = cx.raw_target();
+        let (target, groups) = match &self.path {
+            Path::Same => (raw.to_vec(), None),
+            Path::New(uri) => {
+                let uri = uri.render(&Escaped(cx.lookup()));
+                let mut target = line_safe(&uri);
+                if let Some(at) = raw.iter().position(|&b| b == b'?') {
+                    target.push(if uri.contains('?') { b'&' } else { b'?' });
+                    target.extend_from_slice(&raw[at + 1..]);
+                }
+                (target, None)
+            }
+            // Expressions are about text; a target that is none stays.
+            Path::Regexes(pairs) => match std::str::from_utf8(raw) {
+                Ok(text) => match self.first_match(pairs, text)? {
+                    Some((text, groups)) => (line_safe(&text), groups),
+                    None => (raw.to_vec(), None),
+                },
+                Err(_) => (raw.to_vec(), None),
+            },
         };
-        cx.set_uri(path, args.as_deref());
-        groups
+        cx.set_raw_target(target);
+        Ok(groups)
+    }
+
+    /// The replaced text and, where headers want them, the groups of the first pair that matches.
+    fn first_match(
+        &self,
+        pairs: &[RegexUri],
+        text: &str,
+    ) -> Result<Option<(String, Option<Groups>)>, PluginError> {
+        for pair in pairs {
+            let matches = pair.is_match(text).map_err(|e| {
+                let text = format!("failed to match the uri {text} ({})  : {e}", pair.pattern());
+                let reply = Reply::error_msg(500, &text).because("regex_uri failed");
+                PluginError::new(text).answer(reply)
+            })?;
+            if matches {
+                let groups = self.headers.wants_groups().then(|| pair.groups(text)).flatten();
+                return Ok(pair.replace(text).map(|text| (text, groups)));
+            }
+        }
+        Ok(None)
     }
 }
 
-impl Text {
-    fn parse(text: &str) -> Text {
-        let groups = text.as_bytes().windows(2).any(|w| w[0] == b'$' && (w[1].is_ascii_digit() || w[1] == b'{'));
-        Text { template: Template::parse(&if groups { escape_groups(text) } else { text.to_owned() }), groups }
+/// Sends the path in its normal form, encoded again, where the client's spelling may differ.
+fn encode_again(cx: &mut Ctx<'_>) {
+    let differs = |target: &[u8]| target.iter().any(|&b| b == b'%' || b >= 0x80);
+    // What a plugin has set is encoded already.
+    if cx.work().request.target.is_some() || !differs(cx.raw_target()) {
+        return;
     }
+    let (path, args) = (cx.uri().to_owned(), cx.args().map(str::to_owned));
+    cx.set_uri(&path, args.as_deref());
+}
 
-    fn render(&self, cx: &Ctx<'_>, groups: Option<&[Option<String>]>) -> Bytes {
-        let text = self.template.render(&cx.lookup());
-        if !self.groups {
-            return Bytes::from(text.into_owned());
+/// Variables whose `?` is written `%3F`: a request cannot start a query of the new target.
+struct Escaped<'a>(Lookup<'a>);
+
+impl VarSource for Escaped<'_> {
+    fn var<'b>(&'b self, var: &'b Var) -> Option<VarValue<'b>> {
+        let value = self.0.into_var(var)?;
+        if !value.as_text().contains('?') {
+            return Some(value);
         }
-        let mut out = String::with_capacity(text.len());
-        let mut rest = &*text;
-        // Groups were put aside as a control character and a digit; see `escape_groups`.
-        while let Some(at) = rest.find(GROUP) {
-            out.push_str(&rest[..at]);
-            let after = &rest[at + GROUP.len_utf8()..];
-            let digit = after.chars().next().and_then(|c| c.to_digit(10)).unwrap_or(0) as usize;
-            let group = groups.and_then(|groups| groups.get(digit)?.as_deref());
-            out.push_str(group.unwrap_or(""));
-            rest = after.get(1..).unwrap_or("");
-        }
-        out.push_str(rest);
-        Bytes::from(out)
+        Some(VarValue::Str(value.as_text().replace('?', "%3F").into()))
     }
 }
 
-/// Stands for `$` of a group while variables are filled in. No header value may hold it.
-const GROUP: char = '\u{1}';
-
-/// Puts `$1` and `${1}` aside, so that the template does not take them for variables.
-fn escape_groups(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find('$') {
-        out.push_str(&rest[..at]);
-        let after = &rest[at + 1..];
-        let (digit, next) = match after.as_bytes() {
-            [d, ..] if d.is_ascii_digit() => (Some(*d), &after[1..]),
-            [b'{', d, b'}', ..] if d.is_ascii_digit() => (Some(*d), &after[3..]),
-            _ => (None, after),
-        };
-        match digit {
-            Some(d) => {
-                out.push(GROUP);
-                out.push(char::from(d));
+/// Encodes only what would break the request line: blanks and control bytes.
+fn line_safe(text: &str) -> Vec<u8> {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    let mut out = Vec::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            0..=b' ' | 0x7f => {
+                let digit = |n: u8| DIGITS[usize::from(n)];
+                out.extend_from_slice(&[b'%', digit(byte >> 4), digit(byte & 15)]);
             }
-            None => out.push('$'),
+            byte => out.push(byte),
         }
-        rest = next;
     }
-    out.push_str(rest);
     out
 }
 
-fn patterns(list: Vec<String>, out: &mut Problems) -> Vec<(Pattern, String)> {
+fn pairs(list: &[String], out: &mut Problems) -> Vec<RegexUri> {
     if list.len() % 2 != 0 {
         out.add("regex_uri", "The length of regex_uri should be an even number");
     }
-    let mut made = Vec::new();
+    let mut pairs = Vec::new();
     for (i, pair) in list.chunks_exact(2).enumerate() {
-        match Pattern::new(&pair[0]) {
-            Ok(pattern) => made.push((pattern, pair[1].clone())),
-            Err(e) => out.add(&format!("regex_uri[{}]", i * 2), format!("invalid regex_uri({}, {}): {e}", pair[0], pair[1])),
-        }
-    }
-    made
-}
-
-/// Add, then set, then remove.
-fn headers(conf: Map<String, Value>, out: &mut Problems) -> Vec<Op> {
-    let mut ops = Vec::new();
-    let new_form = ["add", "set", "remove"].iter().any(|name| {
-        conf.get(*name).is_some_and(|value| value.is_object() || value.is_array())
-    });
-    if !new_form {
-        for (name, value) in &conf {
-            values(name, value, out, |key, text| ops.push(Op::Set(key, text)));
-        }
-        return ops;
-    }
-    for (name, value) in conf.get("add").and_then(Value::as_object).into_iter().flatten() {
-        values(name, value, &mut out.at("add"), |key, text| ops.push(Op::Add(key, text)));
-    }
-    for (name, value) in conf.get("set").and_then(Value::as_object).into_iter().flatten() {
-        let mut first = true;
-        values(name, value, &mut out.at("set"), |key, text| {
-            // Of several values the first one replaces what was there.
-            ops.push(if first { Op::Set(key, text) } else { Op::Add(key, text) });
-            first = false;
-        });
-    }
-    for (i, name) in conf.get("remove").and_then(Value::as_array).into_iter().flatten().enumerate() {
-        match name.as_str().and_then(|name| name.parse().ok()) {
-            Some(key) => ops.push(Op::Remove(key)),
-            None => out.at("remove").add(&format!("[{i}]"), "invalid field character in header"),
-        }
-    }
-    ops
-}
-
-/// Each value of a header: a text, a number, or a list of them.
-fn values(name: &str, value: &Value, out: &mut Problems, mut put: impl FnMut(HeaderKey, Text)) {
-    let Ok(key) = name.parse::<HeaderKey>() else {
-        out.push(Problem::new(name, "invalid field character in header"));
-        return;
-    };
-    let list = value.as_array().map_or_else(|| std::slice::from_ref(value), Vec::as_slice);
-    for value in list {
-        let text = match value {
-            Value::String(text) => text.clone(),
-            Value::Number(n) => n.to_string(),
-            _ => {
-                out.push(Problem::new(name, "wrong type: expected one of string, number"));
-                continue;
+        let (pattern, replacement) = (&pair[0], &pair[1]);
+        match RegexUri::parse(pattern, replacement) {
+            Ok(pair) => pairs.push(pair),
+            Err(e) => {
+                let text = format!("invalid regex_uri({pattern}, {replacement}): {e}");
+                out.add(&format!("regex_uri[{}]", i * 2), text);
             }
-        };
-        if text.contains(['\r', '\n', '\0']) {
-            out.push(Problem::new(name, "invalid value character in header"));
-            continue;
-        }
-        put(key.clone(), Text::parse(&text));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use lockgate_plugin::testing::{build_error, run};
-    use serde_json::json;
-
-    fn target(conf: Value, sent: &str, expected: &str) {
-        let run = run::<ProxyRewrite>(conf.clone()).get(sent).expect_next();
-        assert_eq!(run.upstream_target(), expected, "{conf} {sent}");
-    }
-
-    #[test]
-    fn paths() {
-        target(json!({"uri": "/new"}), "/old", "/new");
-        target(json!({"uri": "/new"}), "/old?a=1", "/new?a=1");
-        target(json!({"uri": "/new?b=2"}), "/old?a=1", "/new?b=2&a=1");
-        target(json!({"uri": "/new?b=2"}), "/old", "/new?b=2");
-        target(json!({"uri": "/x/$arg_id"}), "/old?id=a%20b", "/x/a%20b?id=a%20b");
-        target(json!({"uri": "/t$uri"}), "/o", "/t/o");
-        target(json!({"regex_uri": ["^/a/(.*)/(.*)$", "/$2/$1"]}), "/a/x/y?q=1", "/y/x?q=1");
-        target(json!({"regex_uri": ["^/a$", "/A", "^/b$", "/B"]}), "/b", "/B");
-        target(json!({"regex_uri": ["^/a$", "/A"]}), "/c", "/c");
-        target(json!({"uri": "/u", "regex_uri": ["^/a$", "/A"]}), "/a", "/u");
-        target(json!({"use_real_request_uri_unsafe": true}), "/a//b/../c?x", "/a//b/../c?x");
-    }
-
-    #[test]
-    fn method_and_host() {
-        let run = run::<ProxyRewrite>(json!({"method": "POST", "host": "b.test:81"})).get("/").expect_next();
-        assert_eq!((run.upstream_method().as_str(), run.upstream_host().as_str()), ("POST", "b.test:81"));
-    }
-
-    fn headers(conf: Value, expected: &[(&str, &[&str])]) {
-        let run = run::<ProxyRewrite>(conf.clone()).header("X-Old", "1").header("X-Gone", "1").get("/a/b?n=5").expect_next();
-        for (name, values) in expected {
-            assert_eq!(run.upstream_headers(name), *values, "{conf} {name}");
         }
     }
-
-    #[test]
-    fn header_changes() {
-        headers(json!({"headers": {"X-Old": "2", "X-New": 3}}), &[("x-old", &["2"]), ("x-new", &["3"])]);
-        headers(
-            json!({"headers": {"add": {"X-Old": "2"}, "set": {"X-New": "$arg_n"}, "remove": ["X-Gone"]}}),
-            &[("x-old", &["1", "2"]), ("x-new", &["5"]), ("x-gone", &[])],
-        );
-        headers(json!({"headers": {"set": {"X-Old": ["a", "b"]}}}), &[("x-old", &["a", "b"])]);
-        headers(json!({"headers": {"set": {"X-Empty": "$arg_none"}}}), &[("x-empty", &[""])]);
-        headers(
-            json!({"regex_uri": ["^/(.)/(.)", "/$2"], "headers": {"set": {"X-G": "${1}-$2-$9-$uri"}}}),
-            &[("x-g", &["a-b--/b"])],
-        );
-    }
-
-    #[test]
-    fn configurations_that_are_refused() {
-        let check = |conf: Value, expected: &str| {
-            let text = build_error::<ProxyRewrite>(conf);
-            assert!(text.contains(expected), "{text}");
-        };
-        check(json!({}), "at least 1 properties");
-        check(json!({"uri": "x"}), "failed to match pattern");
-        check(json!({"regex_uri": ["a"]}), "at least 2 items");
-        check(json!({"regex_uri": ["a", "b", "c"]}), "should be an even number");
-        check(json!({"regex_uri": ["(", "b"]}), "invalid regex_uri((, b)");
-        check(json!({"headers": {"a b": "1"}}), "invalid field character in header");
-        check(json!({"headers": {"X-A": "1\r\n2"}}), "invalid value character in header");
-        check(json!({"method": "get"}), "enum values");
-        check(json!({"host": "a/b"}), "failed to match pattern");
-    }
+    pairs
 }

@@ -77,7 +77,10 @@ struct RangeId {
 
 impl Default for RangeId {
     fn default() -> RangeId {
-        RangeId { length: default_length(), char_set: default_char_set() }
+        RangeId {
+            length: default_length(),
+            char_set: default_char_set(),
+        }
     }
 }
 
@@ -116,7 +119,10 @@ impl Plugin for RequestId {
         }
         let mut out = out.at("range_id");
         if !conf.range_id.char_set.bytes().all(|b| b.is_ascii_graphic()) {
-            out.add("char_set", "only visible ASCII characters can stand in a header");
+            out.add(
+                "char_set",
+                "only visible ASCII characters can stand in a header",
+            );
         }
         if conf.range_id.length > MAX_RANGE_ID {
             out.add("length", format!("must be at most {MAX_RANGE_ID}"));
@@ -125,7 +131,8 @@ impl Plugin for RequestId {
 
     fn build(conf: Conf, _bx: &BuildCx<'_>) -> Result<RequestId, Problems> {
         let header = conf.header_name.parse();
-        let header = header.map_err(|e: BadHeaderName| Problem::new("header_name", e.to_string()))?;
+        let header =
+            header.map_err(|e: BadHeaderName| Problem::new("header_name", e.to_string()))?;
         let maker = match conf.algorithm {
             Algorithm::Uuid => Maker::Uuid,
             Algorithm::Uuidv7 => Maker::Uuidv7,
@@ -136,11 +143,19 @@ impl Plugin for RequestId {
                 length: usize::from(conf.range_id.length),
             },
         };
-        Ok(RequestId { header, respond: conf.include_in_response, maker })
+        Ok(RequestId {
+            header,
+            respond: conf.include_in_response,
+            maker,
+        })
     }
 
     fn phases(&self) -> Phases {
-        if self.respond { Self::PHASES } else { Phases::REWRITE }
+        if self.respond {
+            Self::PHASES
+        } else {
+            Phases::REWRITE
+        }
     }
 
     fn rewrite<'a>(&'a self, cx: &'a mut Ctx<'_>) -> Outcome<'a> {
@@ -157,7 +172,10 @@ impl Plugin for RequestId {
     }
 
     fn header_filter(&self, cx: &mut Ctx<'_>) -> Result<(), PluginError> {
-        if cx.resp_header(&self.header).is_some_and(|value| !value.is_empty()) {
+        if cx
+            .resp_header(&self.header)
+            .is_some_and(|value| !value.is_empty())
+        {
             return Ok(());
         }
         // The header of the request, as another instance (of a global rule, say) may have made

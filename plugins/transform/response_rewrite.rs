@@ -1,16 +1,40 @@
 //! `response-rewrite`: another status, other headers, another body for the client.
+//!
+//! It acts on every response, also on those that the gateway makes itself. A new `body` replaces
+//! the old one as it arrives, nothing is kept. `filters` need the whole body: it is held back,
+//! decompressed if need be, changed, and sent at its end. A body that grows beyond
+//! `max_resp_body_size` is sent on without filters, decompressed where the head has said so.
+//!
+//! ```yaml
+//! plugins:
+//!   response-rewrite:
+//!     status_code: 503
+//!     headers: { set: { Retry-After: 5 }, remove: [Server-Timing] }
+//!     body: '{"message":"try again later"}'
+//!     vars: [[status, ">=", 500]]
+//! ```
 
-use bytes::{Bytes, BytesMut};
+mod decode;
+mod filter;
+mod headers;
+mod hold;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use base64::Engine;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use bytes::Bytes;
 use lockgate_plugin::{
-    BuildCx, Chunk, Ctx, Expr, HeaderKey, Phases, Plugin, PluginError, Problem, Problems, Template,
+    BuildCx, Chunk, Ctx, Expr, HeaderKey, Phases, Plugin, PluginError, Problem, Problems,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-mod filter;
-
-use filter::{Encoding, Filter};
+use self::decode::Encoding;
+use self::filter::{Filter, FilterConf};
+use self::headers::{Edits, HeadersConf};
+use self::hold::{Hold, Passed};
 
 /// Configuration of `response-rewrite`. `body` and `filters` exclude each other.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -19,23 +43,28 @@ pub struct Conf {
     #[serde(default)]
     #[schemars(range(min = 200, max = 598))]
     status_code: Option<u16>,
-    /// The new body.
+    /// The new body. `Content-Length`, `Content-Encoding`, `Last-Modified` and `ETag` of the old
+    /// one are removed.
     #[serde(default)]
     body: Option<String>,
-    /// Whether `body` is base64.
+    /// Whether `body` is base64, for bytes that are not text.
     #[serde(default)]
     body_base64: bool,
-    /// Headers: `{add, set, remove}`, or a mapping that is set; `$variables` are filled in.
+    /// Changes of headers. In values `$variables` are filled in, those of the response included.
     #[serde(default)]
-    headers: Option<Map<String, Value>>,
-    /// Conditions that have to hold.
+    headers: Option<HeadersConf>,
+    /// Conditions, such as `[["status", "==", 500]]`: when they do not hold, the response is left
+    /// alone. They are looked at once, when the head of the response is there.
     #[serde(default)]
-    vars: Option<Value>,
-    /// Replacements in the body.
+    vars: Option<Vec<Value>>,
+    /// Replacements in the body, one after the other. The same headers are removed as with
+    /// `body`. A body compressed with gzip, deflate or Brotli is sent decompressed; one in another
+    /// encoding is left alone.
     #[serde(default)]
     #[schemars(length(min = 1))]
     filters: Option<Vec<FilterConf>>,
-    /// The longest body that `filters` look at; longer ones pass unchanged. Unit: bytes.
+    /// The longest body, decompressed, that `filters` are applied to. A longer one is sent without
+    /// them, and the log says so once. Unit: bytes.
     #[serde(default = "max_body")]
     #[schemars(range(min = 1))]
     max_resp_body_size: u64,
@@ -45,63 +74,34 @@ fn max_body() -> u64 {
     64 << 20
 }
 
-/// A replacement in the body.
-#[derive(Debug, Deserialize, JsonSchema)]
-pub struct FilterConf {
-    /// What is replaced.
-    #[schemars(length(min = 1))]
-    regex: String,
-    /// Where: the first match, or all.
-    #[serde(default = "once")]
-    #[schemars(extend("enum" = ["once", "global"]))]
-    scope: String,
-    /// By what; `$1` is the first group.
-    replace: String,
-    /// Flags of the expression, as PCRE has them.
-    #[serde(default = "options")]
-    options: String,
-}
-
-fn once() -> String {
-    "once".to_owned()
-}
-
-fn options() -> String {
-    "jo".to_owned()
-}
-
-/// The built plugin.
+/// The plugin.
 pub struct ResponseRewrite {
     status: Option<u16>,
-    body: Option<Bytes>,
-    headers: Vec<Op>,
+    headers: Edits,
     condition: Option<Expr>,
-    filters: Vec<Filter>,
-    max_body: usize,
-    names: Names,
-}
-
-struct Names {
-    /// What describes the upstream's body and not ours.
-    stale: [HeaderKey; 3],
+    body: NewBody,
+    /// Headers that describe the upstream's body and not the new one.
+    stale: [HeaderKey; 2],
     encoding: HeaderKey,
+    told_long: AtomicBool,
 }
 
-enum Op {
-    Add(HeaderKey, Template),
-    Set(HeaderKey, Template),
-    Remove(HeaderKey),
+enum NewBody {
+    Unchanged,
+    Replaced(Bytes),
+    Filtered { filters: Vec<Filter>, limit: usize },
 }
 
-/// What is remembered of a response.
+/// What the header filter decided about this response; none when the body stays as it is.
 #[derive(Default)]
-struct Seen {
-    /// Whether the conditions hold; decided when the head is known.
-    active: bool,
-    encoding: Encoding,
-    held: BytesMut,
-    /// The new body was sent, or the body was too long to be held.
-    done: bool,
+enum Plan {
+    #[default]
+    Leave,
+    /// Send the new body with the next chunk.
+    Replace,
+    /// It was sent: drop what comes.
+    Drop,
+    Filter(Box<Hold>),
 }
 
 impl Plugin for ResponseRewrite {
@@ -114,165 +114,122 @@ impl Plugin for ResponseRewrite {
         if conf.body.is_some() && conf.filters.is_some() {
             out.add("filters", "only one of body and filters is allowed");
         }
-        if conf.body_base64 && conf.body.as_ref().is_none_or(|body| filter::base64(body).is_none()) {
+        if conf.body_base64 && conf.body.as_deref().and_then(from_base64).is_none() {
             out.add("body", "invalid base64 content");
         }
     }
 
     fn build(conf: Conf, _: &BuildCx<'_>) -> Result<ResponseRewrite, Problems> {
         let mut out = Problems::default();
-        let headers = headers(&conf.headers.unwrap_or_default(), &mut out.at("headers"));
-        let condition = match conf.vars.as_ref().map(Expr::parse) {
-            Some(Err(mut problem)) => {
-                problem.path = format!("vars{}", problem.path);
-                out.push(problem);
-                None
-            }
-            Some(Ok(expr)) => Some(expr),
-            None => None,
-        };
+        let headers = Edits::new(conf.headers, &mut out.at("headers"));
+        let condition = conf.vars.map(|vars| Expr::parse(&Value::Array(vars)));
+        let condition = condition.transpose().unwrap_or_else(|problem| {
+            out.push(Problem {
+                path: format!("vars{}", problem.path),
+                ..problem
+            });
+            None
+        });
         let mut filters = Vec::new();
         for (i, conf) in conf.filters.into_iter().flatten().enumerate() {
-            match Filter::new(&conf.regex, &conf.options, conf.scope == "global", conf.replace) {
-                Ok(filter) => filters.push(filter),
-                Err(e) => out.add(
-                    &format!("filters[{i}].regex"),
-                    format!("regex \"{}\" validation failed: {e}", conf.regex),
-                ),
-            }
+            let mut out = out.at("filters");
+            filters.extend(Filter::new(conf, &mut out.at_index(i)));
         }
         out.into_result()?;
-        let body = match (conf.body, conf.body_base64) {
-            (Some(text), true) => filter::base64(&text).map(Bytes::from),
-            (text, _) => text.map(Bytes::from),
+        let body = match conf.body {
+            Some(text) if conf.body_base64 => from_base64(&text).map(Bytes::from),
+            text => text.map(Bytes::from),
         };
+        let limit = usize::try_from(conf.max_resp_body_size).unwrap_or(usize::MAX);
         Ok(ResponseRewrite {
             status: conf.status_code,
-            body,
             headers,
             condition,
-            filters,
-            max_body: usize::try_from(conf.max_resp_body_size).unwrap_or(usize::MAX),
-            names: Names {
-                stale: ["Content-Encoding", "Last-Modified", "ETag"].map(HeaderKey::constant),
-                encoding: HeaderKey::constant("Content-Encoding"),
+            body: match body {
+                Some(body) => NewBody::Replaced(body),
+                None if filters.is_empty() => NewBody::Unchanged,
+                None => NewBody::Filtered { filters, limit },
             },
+            stale: ["Last-Modified", "ETag"].map(HeaderKey::constant),
+            encoding: HeaderKey::constant("Content-Encoding"),
+            told_long: AtomicBool::new(false),
         })
     }
 
     fn phases(&self) -> Phases {
-        let body = self.body.is_some() || !self.filters.is_empty();
-        if body { Self::PHASES } else { Phases::HEADER_FILTER }
+        match self.body {
+            NewBody::Unchanged => Phases::HEADER_FILTER,
+            _ => Self::PHASES,
+        }
     }
 
     fn header_filter(&self, cx: &mut Ctx<'_>) -> Result<(), PluginError> {
-        if self.condition.as_ref().is_some_and(|expr| !cx.matches(expr)) {
+        if self
+            .condition
+            .as_ref()
+            .is_some_and(|expr| !cx.matches(expr))
+        {
             return Ok(());
-        }
-        if self.body.is_some() || !self.filters.is_empty() {
-            let encoding = Encoding::of(cx.resp_header(&self.names.encoding));
-            let seen = cx.local::<Seen>();
-            seen.active = true;
-            seen.encoding = encoding;
-            // A body in an encoding that cannot be read is left alone.
-            if self.body.is_some() || encoding != Encoding::Other {
-                self.names.stale.iter().for_each(|key| cx.remove_resp_header(key));
-                cx.will_resize_body();
-            }
         }
         if let Some(status) = self.status {
             cx.set_status(status);
         }
-        for op in &self.headers {
-            match op {
-                Op::Add(key, text) => {
-                    let value = text.render(&cx.lookup()).into_owned();
-                    cx.append_resp_header(key, value);
+        let plan = match &self.body {
+            NewBody::Unchanged => Plan::Leave,
+            NewBody::Replaced(_) => Plan::Replace,
+            NewBody::Filtered { limit, .. } => match Encoding::of(cx.resp_header(&self.encoding)) {
+                Some(encoding) => Plan::Filter(Box::new(Hold::new(encoding, *limit))),
+                None => {
+                    tracing::debug!("response body in an unknown encoding left without filters");
+                    Plan::Leave
                 }
-                Op::Set(key, text) => {
-                    let value = text.render(&cx.lookup()).into_owned();
-                    cx.set_resp_header(key, value);
-                }
-                Op::Remove(key) => cx.remove_resp_header(key),
-            }
+            },
+        };
+        if !matches!(plan, Plan::Leave) {
+            *cx.local::<Plan>() = plan;
+            cx.remove_resp_header(&self.encoding);
+            self.stale.iter().for_each(|key| cx.remove_resp_header(key));
+            // `Content-Length` goes with this.
+            cx.will_resize_body();
         }
+        self.headers.apply(cx);
         Ok(())
     }
 
     fn body_filter(&self, chunk: &mut Chunk, cx: &mut Ctx<'_>) -> Result<(), PluginError> {
-        let seen = cx.local::<Seen>();
-        if !seen.active {
+        if cx.get_local::<Plan>().is_none() {
             return Ok(());
         }
-        if let Some(body) = &self.body {
-            let first = !std::mem::replace(&mut seen.done, true);
-            chunk.data = if first { body.clone() } else { Bytes::new() };
-            return Ok(());
-        }
-        if seen.done || seen.encoding == Encoding::Other {
-            return Ok(());
-        }
-        seen.held.extend_from_slice(&chunk.data);
-        chunk.data = Bytes::new();
-        if seen.held.len() > self.max_body {
-            tracing::warn!(limit = self.max_body, "response body too long for its filters: passed unchanged");
-            seen.done = true;
-            chunk.data = std::mem::take(&mut seen.held).freeze();
-            return Ok(());
-        }
-        if chunk.last {
-            let held = std::mem::take(&mut seen.held).freeze();
-            let plain = seen.encoding.decode(&held, self.max_body).map_err(|e| {
-                PluginError::new(format!("response body cannot be decompressed: {e}"))
-            })?;
-            chunk.data = filter::apply(&self.filters, plain);
+        let plan = cx.local::<Plan>();
+        match (&self.body, &mut *plan) {
+            (NewBody::Replaced(body), Plan::Replace) => {
+                chunk.data = body.clone();
+                *plan = Plan::Drop;
+            }
+            (NewBody::Replaced(_), Plan::Drop) => chunk.data = Bytes::new(),
+            (NewBody::Filtered { filters, limit }, Plan::Filter(hold)) => {
+                let passed = hold.pass(chunk, filters).map_err(|e| {
+                    PluginError::new(format!("the response body cannot be decompressed: {e}"))
+                })?;
+                if passed == Passed::TooLong && !self.told_long.swap(true, Ordering::Relaxed) {
+                    tracing::warn!(
+                        limit,
+                        "response body longer than max_resp_body_size sent without filters"
+                    );
+                }
+            }
+            _ => {}
         }
         Ok(())
     }
 }
 
-/// Add, then set, then remove.
-fn headers(conf: &Map<String, Value>, out: &mut Problems) -> Vec<Op> {
-    let mut ops = Vec::new();
-    let is_form = |name: &str| conf.get(name).is_some_and(|v| v.is_object() || v.is_array());
-    if !["add", "set", "remove"].into_iter().any(is_form) {
-        sets(conf, out, &mut ops);
-        return ops;
-    }
-    for (i, line) in conf.get("add").and_then(Value::as_array).into_iter().flatten().enumerate() {
-        let pair = line.as_str().and_then(|line| line.split_once(':'));
-        match pair.map(|(name, value)| (name.trim().parse(), value.trim())) {
-            Some((Ok(key), value)) => ops.push(Op::Add(key, Template::parse(value))),
-            _ => out.at("add").add(&format!("[{i}]"), "expected `Name: value`"),
-        }
-    }
-    if let Some(set) = conf.get("set").and_then(Value::as_object) {
-        sets(set, &mut out.at("set"), &mut ops);
-    }
-    for (i, name) in conf.get("remove").and_then(Value::as_array).into_iter().flatten().enumerate() {
-        match name.as_str().map(str::parse) {
-            Some(Ok(key)) => ops.push(Op::Remove(key)),
-            _ => out.at("remove").add(&format!("[{i}]"), "invalid field character in header"),
-        }
-    }
-    ops
-}
-
-fn sets(map: &Map<String, Value>, out: &mut Problems, ops: &mut Vec<Op>) {
-    for (name, value) in map {
-        let text = match value {
-            Value::String(text) => text.clone(),
-            Value::Number(n) => n.to_string(),
-            _ => {
-                out.push(Problem::new(name.as_str(), "wrong type: expected one of string, number"));
-                continue;
-            }
-        };
-        match name.parse() {
-            Ok(key) => ops.push(Op::Set(key, Template::parse(&text))),
-            Err(_) => out.push(Problem::new(name.as_str(), "invalid field character in header")),
-        }
-    }
+/// Decodes base64 as nginx does, with or without padding; nothing is no content.
+fn from_base64(text: &str) -> Option<Vec<u8>> {
+    const LENIENT: GeneralPurposeConfig =
+        GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
+    let engine = GeneralPurpose::new(&base64::alphabet::STANDARD, LENIENT);
+    engine.decode(text).ok().filter(|bytes| !bytes.is_empty())
 }
 
 #[cfg(test)]

@@ -120,7 +120,9 @@ pub fn scan_chunks(buf: &[u8]) -> Result<Option<usize>, Refusal> {
     loop {
         let Some(line) = memchr::memmem::find(&buf[at..], b"\r\n") else {
             let started = &buf[at..];
-            let fits = started.len() <= MAX_CHUNK_LINE && started.first().is_none_or(u8::is_ascii_hexdigit);
+            let fits = started.len() <= MAX_CHUNK_LINE
+                && !started.contains(&b'\n')
+                && started.first().is_none_or(u8::is_ascii_hexdigit);
             return if fits || started == b"\r" { Ok(None) } else { Err(bad("chunk size is not a number")) };
         };
         let size = chunk_size(&buf[at..at + line])?;

@@ -114,11 +114,11 @@ impl Default for Families {
 /// `bandwidth` are used, those of metrics that do not exist here are not looked at.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(transparent)]
-pub struct MetricsAttr(BTreeMap<String, MetricAttr>);
+pub(super) struct MetricsAttr(BTreeMap<String, MetricAttr>);
 
 /// Settings of one metric.
 #[derive(Debug, Deserialize, JsonSchema)]
-pub struct MetricAttr {
+pub(super) struct MetricAttr {
     /// Series that no request has touched for this long are dropped; 0: never. Unit: seconds.
     #[serde(default)]
     expire: u64,

@@ -66,7 +66,9 @@ impl Origins {
             let mut builder = fancy_regex::RegexBuilder::new(text);
             match builder.backtrack_limit(BACKTRACK_LIMIT).build() {
                 Ok(regex) => compiled.push(regex),
-                Err(e) => out.at_index(i).add("", format!("not a regular expression: {e}")),
+                Err(e) => out
+                    .at_index(i)
+                    .add("", format!("not a regular expression: {e}")),
             }
         }
         Origins::Regex(compiled.into())
@@ -89,7 +91,9 @@ impl Origins {
                     return None;
                 }
                 // An expression that gives up has not allowed anything.
-                let found = list.iter().any(|regex| regex.is_match(origin).unwrap_or(false));
+                let found = list
+                    .iter()
+                    .any(|regex| regex.is_match(origin).unwrap_or(false));
                 found.then_some((Allowed::Own, true))
             }
         }

@@ -62,7 +62,9 @@ fn random<const N: usize>() -> [u8; N] {
 
 fn since(wall: SystemTime, epoch: Duration) -> Duration {
     // A clock before 1970 gives ids that do not sort, nothing worse.
-    let unix = wall.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let unix = wall
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
     unix.saturating_sub(epoch)
 }
 
@@ -122,18 +124,33 @@ mod tests {
 
     #[test]
     fn every_id_has_its_form_and_is_new() {
-        check(&Maker::Uuid, "^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$");
-        check(&Maker::Uuidv7, "^018bcfe5-6800-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$");
+        check(
+            &Maker::Uuid,
+            "^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$",
+        );
+        check(
+            &Maker::Uuidv7,
+            "^018bcfe5-6800-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$",
+        );
         check(&Maker::Nanoid, "^[A-Za-z0-9_-]{21}$");
         check(&Maker::Ksuid, "^[A-Za-z0-9]{27}$");
-        check(&Maker::Range { chars: (*b"abcdef0123").into(), length: 24 }, "^[a-f0-3]{24}$");
+        check(
+            &Maker::Range {
+                chars: (*b"abcdef0123").into(),
+                length: 24,
+            },
+            "^[a-f0-3]{24}$",
+        );
     }
 
     #[test]
     fn ksuid_is_the_number_in_base_62() {
         // The largest and the smallest value, as the format's description gives them.
         assert_eq!(ksuid(0, [0; 16]), "000000000000000000000000000");
-        assert_eq!(ksuid(u64::from(u32::MAX), [0xff; 16]), "aWgEPTl1tmebfsQzFP4bxwgy80V");
+        assert_eq!(
+            ksuid(u64::from(u32::MAX), [0xff; 16]),
+            "aWgEPTl1tmebfsQzFP4bxwgy80V"
+        );
     }
 
     #[test]

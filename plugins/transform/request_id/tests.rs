@@ -11,7 +11,10 @@ fn made(conf: Value) -> String {
 #[test]
 fn every_algorithm_has_its_form() {
     let check = |algorithm: &str, length: usize| {
-        let (a, b) = (made(json!({ "algorithm": algorithm })), made(json!({ "algorithm": algorithm })));
+        let (a, b) = (
+            made(json!({ "algorithm": algorithm })),
+            made(json!({ "algorithm": algorithm })),
+        );
         assert_eq!((a.len(), b.len()), (length, length), "{algorithm}: {a} {b}");
         assert_ne!(a, b, "{algorithm}");
     };
@@ -20,13 +23,20 @@ fn every_algorithm_has_its_form() {
     check("nanoid", 21);
     check("ksuid", 27);
     check("range_id", 16);
-    let id = made(json!({"algorithm": "range_id", "range_id": {"length": 40, "char_set": "abcdef"}}));
-    assert!(id.len() == 40 && id.bytes().all(|b| b"abcdef".contains(&b)), "{id}");
+    let id =
+        made(json!({"algorithm": "range_id", "range_id": {"length": 40, "char_set": "abcdef"}}));
+    assert!(
+        id.len() == 40 && id.bytes().all(|b| b"abcdef".contains(&b)),
+        "{id}"
+    );
 }
 
 #[test]
 fn an_id_that_is_there_stays() {
-    let mut run = run::<RequestId>(json!({})).header("X-Request-Id", "mine").get("/").expect_next();
+    let mut run = run::<RequestId>(json!({}))
+        .header("X-Request-Id", "mine")
+        .get("/")
+        .expect_next();
     assert_eq!(run.upstream_headers("x-request-id"), ["mine"]);
     assert_eq!(run.var("apisix_request_id").as_deref(), Some("mine"));
     assert_eq!(run.respond(200, &[], &[]).headers("x-request-id"), ["mine"]);
@@ -34,12 +44,21 @@ fn an_id_that_is_there_stays() {
 
 #[test]
 fn the_response_carries_it_unless_it_has_one() {
-    let mut first = run::<RequestId>(json!({"header_name": "X-Id"})).get("/").expect_next();
+    let mut first = run::<RequestId>(json!({"header_name": "X-Id"}))
+        .get("/")
+        .expect_next();
     let id = first.upstream_header("x-id").unwrap();
     assert_eq!(first.respond(200, &[], &[]).headers("x-id"), [id]);
     let mut second = run::<RequestId>(json!({})).get("/").expect_next();
-    assert_eq!(second.respond(200, &[("X-Request-Id", "theirs")], &[]).headers("x-request-id"), ["theirs"]);
-    let mut third = run::<RequestId>(json!({"include_in_response": false})).get("/").expect_next();
+    assert_eq!(
+        second
+            .respond(200, &[("X-Request-Id", "theirs")], &[])
+            .headers("x-request-id"),
+        ["theirs"]
+    );
+    let mut third = run::<RequestId>(json!({"include_in_response": false}))
+        .get("/")
+        .expect_next();
     assert_eq!(third.respond(200, &[], &[]).header("x-request-id"), None);
 }
 
@@ -50,7 +69,13 @@ fn configurations_that_are_refused() {
         assert!(text.contains(expected), "{text}");
     };
     check(json!({"algorithm": "dice"}), "algorithm: ");
-    check(json!({"range_id": {"length": 5}}), "range_id.length: expected 5 to be at least 6");
-    check(json!({"range_id": {"char_set": "abc"}}), "range_id.char_set: string too short");
+    check(
+        json!({"range_id": {"length": 5}}),
+        "range_id.length: expected 5 to be at least 6",
+    );
+    check(
+        json!({"range_id": {"char_set": "abc"}}),
+        "range_id.char_set: string too short",
+    );
     check(json!({"header_name": "a b"}), "header_name");
 }

@@ -1,88 +1,101 @@
-//! Replacements in a body, and the encodings it may come in.
+//! Replacements in a body.
 
-use std::io::Read;
-
-use base64::Engine;
 use bytes::Bytes;
-use flate2::read::{GzDecoder, ZlibDecoder};
-use lockgate_plugin::Pattern;
-use lockgate_plugin::pattern::BadPattern;
+use lockgate_plugin::{Pattern, Problems};
+use schemars::JsonSchema;
+use serde::Deserialize;
 
-/// A replacement.
+/// A replacement in the body.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub struct FilterConf {
+    /// What is replaced: a regular expression.
+    #[schemars(length(min = 1))]
+    regex: String,
+    /// `once`: the first match. `global`: every match.
+    #[serde(default)]
+    scope: Scope,
+    /// The new text. `$1` and `${1}` are groups, `$0` is the match, `$$` a dollar.
+    replace: String,
+    /// Flags of the expression: `i` letters of either case, `s` dots also match line ends, `m` `^`
+    /// and `$` match at lines, `x` spaces and comments do not count. Others of PCRE are accepted.
+    #[serde(default = "options")]
+    options: String,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, serde::Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum Scope {
+    #[default]
+    Once,
+    Global,
+}
+
+fn options() -> String {
+    "jo".to_owned()
+}
+
+/// A replacement, ready to be made.
 pub(super) struct Filter {
     pattern: Pattern,
-    global: bool,
+    scope: Scope,
     replace: String,
 }
 
 impl Filter {
-    pub(super) fn new(regex: &str, flags: &str, global: bool, replace: String) -> Result<Filter, BadPattern> {
-        Ok(Filter { pattern: Pattern::with_flags(regex, flags)?, global, replace })
+    pub(super) fn new(conf: FilterConf, out: &mut Problems) -> Option<Filter> {
+        match Pattern::with_flags(&conf.regex, &conf.options) {
+            Ok(pattern) => Some(Filter {
+                pattern,
+                scope: conf.scope,
+                replace: conf.replace,
+            }),
+            Err(e) => {
+                out.add(
+                    "regex",
+                    format!("regex \"{}\" validation failed: {e}", conf.regex),
+                );
+                None
+            }
+        }
+    }
+
+    /// The changed text; `None` when nothing matched.
+    fn text(&self, text: &str) -> Option<String> {
+        match self.scope {
+            Scope::Once => self.pattern.replace_once(text, &self.replace),
+            Scope::Global => self.pattern.replace_all(text, &self.replace),
+        }
+    }
+
+    /// The changed bytes. Expressions match text, so that each stretch of valid UTF-8 is looked at
+    /// by itself; other bytes stay where they are.
+    fn bytes(&self, body: &[u8]) -> Option<Vec<u8>> {
+        let mut out = Vec::with_capacity(body.len());
+        let mut changed = false;
+        for part in body.utf8_chunks() {
+            let done = changed && self.scope == Scope::Once;
+            match (!done).then(|| self.text(part.valid())).flatten() {
+                Some(text) => {
+                    changed = true;
+                    out.extend_from_slice(text.as_bytes());
+                }
+                None => out.extend_from_slice(part.valid().as_bytes()),
+            }
+            out.extend_from_slice(part.invalid());
+        }
+        changed.then_some(out)
     }
 }
 
-/// Applies filters one after the other. A body that is not UTF-8 passes unchanged: there is no text
-/// in it to replace.
-pub(super) fn apply(filters: &[Filter], body: Bytes) -> Bytes {
-    let Ok(text) = std::str::from_utf8(&body) else { return body };
-    let mut changed: Option<String> = None;
+/// Applies filters one after the other.
+pub(super) fn apply(filters: &[Filter], body: Vec<u8>) -> Bytes {
+    let mut body = body;
     for filter in filters {
-        let now = changed.as_deref().unwrap_or(text);
-        let next = match filter.global {
-            true => filter.pattern.replace_all(now, &filter.replace),
-            false => filter.pattern.replace_once(now, &filter.replace),
+        let changed = match std::str::from_utf8(&body) {
+            Ok(text) => filter.text(text).map(String::into_bytes),
+            Err(_) => filter.bytes(&body),
         };
-        changed = next.or(changed);
+        body = changed.unwrap_or(body);
     }
-    match changed {
-        Some(text) => Bytes::from(text),
-        None => body,
-    }
-}
-
-/// The `Content-Encoding` of a body.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Encoding {
-    #[default]
-    Plain,
-    Gzip,
-    Deflate,
-    Brotli,
-    /// One that cannot be read.
-    Other,
-}
-
-impl Encoding {
-    pub(super) fn of(value: Option<&[u8]>) -> Encoding {
-        match value.map(|value| value.trim_ascii().to_ascii_lowercase()).as_deref() {
-            None | Some(b"" | b"identity") => Encoding::Plain,
-            Some(b"gzip" | b"x-gzip") => Encoding::Gzip,
-            Some(b"deflate") => Encoding::Deflate,
-            Some(b"br") => Encoding::Brotli,
-            Some(_) => Encoding::Other,
-        }
-    }
-
-    /// The body as it was before it was compressed, at most `limit` bytes.
-    pub(super) fn decode(self, body: &Bytes, limit: usize) -> std::io::Result<Bytes> {
-        match self {
-            Encoding::Plain | Encoding::Other => Ok(body.clone()),
-            Encoding::Gzip => read(GzDecoder::new(&body[..]), limit),
-            Encoding::Deflate => read(ZlibDecoder::new(&body[..]), limit),
-            Encoding::Brotli => read(brotli_decompressor::Decompressor::new(&body[..], 4096), limit),
-        }
-    }
-}
-
-fn read(decoder: impl Read, limit: usize) -> std::io::Result<Bytes> {
-    let mut out = Vec::new();
-    decoder.take(limit as u64 + 1).read_to_end(&mut out)?;
-    if out.len() > limit {
-        return Err(std::io::Error::other(format!("more than {limit} bytes when decompressed")));
-    }
-    Ok(Bytes::from(out))
-}
-
-pub(super) fn base64(text: &str) -> Option<Vec<u8>> {
-    base64::engine::general_purpose::STANDARD.decode(text).ok()
+    Bytes::from(body)
 }

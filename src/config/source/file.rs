@@ -105,9 +105,17 @@ impl FileSource {
     pub async fn run(mut self, out: mpsc::Sender<Result<Batch, Problems>>) {
         let (nudge, mut nudges) = mpsc::channel::<()>(1);
         let mut watch = watch::Watch::start(nudge);
+        let mut nudged = false;
         loop {
             watch.follow(&self.path);
-            let nudged = tokio::select! {
+            // Looked at before the first wait: it may have changed before it was watched.
+            if nudged || self.may_have_changed() {
+                let (read, changed) = self.read();
+                if changed && out.send(self.parse(read)).await.is_err() {
+                    return;
+                }
+            }
+            nudged = tokio::select! {
                 // The sender lives in `watch`, or there are no notifications at all.
                 Some(()) = nudges.recv() => true,
                 () = tokio::time::sleep(POLL) => false,
@@ -116,12 +124,6 @@ impl FileSource {
             if nudged {
                 tokio::time::sleep(SETTLE).await;
                 while nudges.try_recv().is_ok() {}
-            } else if !self.may_have_changed() {
-                continue;
-            }
-            let (read, changed) = self.read();
-            if changed && out.send(self.parse(read)).await.is_err() {
-                return;
             }
         }
     }

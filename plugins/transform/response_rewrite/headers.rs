@@ -1,0 +1,92 @@
+//! Changes of response headers: add, then set, then remove.
+
+use std::collections::BTreeMap;
+
+use lockgate_plugin::{Ctx, HeaderKey, Problems};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use crate::text::{self, Scalar, Text};
+
+/// Changes of headers: `{add, set, remove}`, or a mapping that is set.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum HeadersConf {
+    /// Headers to set, by name: the older form.
+    Set(BTreeMap<String, Scalar>),
+    /// What to add, set and remove, in this order.
+    Edits(EditsConf),
+}
+
+/// What to add, set and remove, in this order.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub struct EditsConf {
+    /// Lines `Name: value` to add beside what is there, such as a second `Set-Cookie`.
+    #[serde(default)]
+    #[schemars(length(min = 1))]
+    add: Option<Vec<String>>,
+    /// Values that replace what is there, by name. An empty text sends the header empty.
+    #[serde(default)]
+    #[schemars(extend("minProperties" = 1))]
+    set: Option<BTreeMap<String, Scalar>>,
+    /// Names of headers to remove.
+    #[serde(default)]
+    #[schemars(length(min = 1))]
+    remove: Option<Vec<String>>,
+}
+
+/// Changes, ready to be made.
+#[derive(Default)]
+pub(super) struct Edits {
+    add: Vec<(HeaderKey, Text)>,
+    set: Vec<(HeaderKey, Text)>,
+    remove: Vec<HeaderKey>,
+}
+
+impl Edits {
+    pub(super) fn new(conf: Option<HeadersConf>, out: &mut Problems) -> Edits {
+        let mut edits = Edits::default();
+        let conf = match conf {
+            None => return edits,
+            Some(HeadersConf::Set(set)) => {
+                edits.set = text::fields(set, out);
+                return edits;
+            }
+            Some(HeadersConf::Edits(conf)) => conf,
+        };
+        for (i, line) in conf.add.into_iter().flatten().enumerate() {
+            let mut out = out.at("add");
+            let mut out = out.at_index(i);
+            match line.split_once(':') {
+                Some((name, value)) => {
+                    let (name, value) = (name.trim(), value.trim());
+                    let key = text::name_and_value(name, value, &mut out);
+                    edits.add.extend(key.map(|key| (key, Text::parse(value))));
+                }
+                None => out.add("", format!("expected `Name: value`, found `{line}`")),
+            }
+        }
+        edits.set = text::fields(conf.set.unwrap_or_default(), &mut out.at("set"));
+        for (i, name) in conf.remove.into_iter().flatten().enumerate() {
+            let mut out = out.at("remove");
+            edits
+                .remove
+                .extend(text::name_and_value(&name, "", &mut out.at_index(i)));
+        }
+        edits
+    }
+
+    pub(super) fn apply(&self, cx: &mut Ctx<'_>) {
+        for (key, value) in &self.add {
+            let value = value.render(&cx.lookup());
+            cx.append_resp_header(key, value);
+        }
+        for (key, value) in &self.set {
+            let value = value.render(&cx.lookup());
+            cx.set_resp_header(key, value);
+        }
+        for key in &self.remove {
+            cx.remove_resp_header(key);
+        }
+    }
+}
