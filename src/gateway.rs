@@ -97,6 +97,7 @@ pub fn load(
     let mut applied = graph.apply(changes);
     batch.locate(&mut applied.problems);
     batch.locate(&mut applied.warnings);
+    applied.warnings.extend(batch.warnings);
     let warnings = applied.warnings.into_iter().collect();
     match applied.problems.into_result() {
         Ok(()) => Ok(Loaded { graph, source, warnings, metrics }),

@@ -3,7 +3,7 @@
 # that every relative link between the pages of this repository leads somewhere.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items
+RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items --all-features
 
 # `cargo metadata` would need a JSON reader; the manifest says it in one line.
 if grep -q '^name = "plugin-docs"' Cargo.toml; then

@@ -1,11 +1,27 @@
 //! `redirect`: sends clients elsewhere.
+//!
+//! A redirect to https looks at the scheme the client used: `X-Forwarded-Proto` of a peer in
+//! `apisix.trusted_addresses`, else that of the connection. Its port is
+//! `plugin_attr.redirect.https_port`, else that of the first TLS listener; 443 is left out. The
+//! first, and not a random one as in the original, because clients keep a 301.
+//!
+//! ```yaml
+//! plugins:
+//!   redirect: { http_to_https: true }
+//! ```
 
-use bytes::Bytes;
+mod location;
+#[cfg(test)]
+mod tests;
+
 use lockgate_plugin::{
-    BuildCx, Ctx, HeaderKey, Outcome, Pattern, Phases, Plugin, Problems, Reply, Step, Template,
+    BuildCx, Ctx, HeaderKey, Outcome, Phases, Plugin, PluginError, Problem, Problems, Reply, Step,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
+
+use self::location::{Location, encode_path};
+use super::regex_uri::RegexUri;
 
 /// The ports of the gateway's TLS listeners, for redirects to https. Provided by the gateway.
 pub struct TlsPorts(pub Vec<u16>);
@@ -13,25 +29,28 @@ pub struct TlsPorts(pub Vec<u16>);
 /// Configuration of `redirect`. Exactly one of `uri`, `regex_uri` and `http_to_https`.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub struct Conf {
-    /// The status.
+    /// The status. Not used by `http_to_https`.
     #[serde(default = "found")]
     #[schemars(range(min = 200, max = 599))]
     ret_code: u16,
-    /// Where to; `$variables` are filled in, `\$` is a dollar.
+    /// Where to: a path or an address. `$name` and `${name}` stand for variables, names being
+    /// letters, digits and `_`; what follows `\$` is left as it is.
     #[serde(default)]
-    #[schemars(length(min = 2), regex(pattern = r"(\\\$[0-9a-zA-Z_]+)|\$\{([0-9a-zA-Z_]+)\}|\$([0-9a-zA-Z_]+)|(\$|[^$\\]+)"))]
+    #[schemars(length(min = 2))]
     uri: Option<String>,
-    /// A regular expression over the path, and the address it is replaced by.
+    /// A regular expression over the path, and what its match is replaced by; `$1` stands for the
+    /// first group. A path that does not match is not redirected.
     #[serde(default)]
     #[schemars(length(min = 2, max = 2))]
     regex_uri: Option<Vec<String>>,
-    /// Sends http requests to https; the status is 301, or 308 for methods with a body.
+    /// Sends http requests to https: status 301 for GET and HEAD, else 308, which keeps the method.
+    /// `false` redirects nothing.
     #[serde(default)]
     http_to_https: Option<bool>,
-    /// Percent-encodes the address.
+    /// Percent-encodes the address up to its query.
     #[serde(default)]
     encode_uri: bool,
-    /// Appends the query of the request.
+    /// Appends the query of the request. Not together with `http_to_https`, which always does.
     #[serde(default)]
     append_query_string: bool,
 }
@@ -43,18 +62,19 @@ fn found() -> u16 {
 /// The built plugin.
 pub struct Redirect {
     to: To,
-    status: u16,
     encode: bool,
     append_query: bool,
     location: HeaderKey,
     forwarded_proto: HeaderKey,
+    /// The answer without its `Location`.
+    reply: Reply,
 }
 
 enum To {
-    Uri(Template),
-    Regex(Pattern, String),
-    /// Https on this port.
-    Https(u16),
+    Uri(Location),
+    Regex(RegexUri),
+    /// Https; what stands between host and path, such as `:9443`.
+    Https(String),
     /// `http_to_https: false`.
     Nowhere,
 }
@@ -67,42 +87,41 @@ impl Plugin for Redirect {
 
     fn check(conf: &Conf, out: &mut Problems) {
         let given = [conf.uri.is_some(), conf.regex_uri.is_some(), conf.http_to_https.is_some()];
-        match given.iter().filter(|given| **given).count() {
-            0 => out.add("", "value should match only one schema, but matches none"),
-            1 => {}
-            _ => out.add("", "value should match only one schema, but several of uri, regex_uri and http_to_https are given"),
+        let mut given = (1..).zip(given).filter(|(_, given)| *given).map(|(at, _)| at);
+        match (given.next(), given.next()) {
+            (None, _) => out.add("", "value should match only one schema, but matches none"),
+            (Some(a), Some(b)) => {
+                let text = "value should match only one schema, but matches both schemas";
+                out.push(Problem::new("", format!("{text} {a} and {b}")).hint(
+                    "1 is `uri`, 2 `regex_uri`, 3 `http_to_https`",
+                ));
+            }
+            _ => {}
         }
         if conf.http_to_https == Some(true) && conf.append_query_string {
-            out.add("append_query_string", "only one of `http_to_https` and `append_query_string` can be configured");
-        }
-        if let Some([regex, _]) = conf.regex_uri.as_deref()
-            && let Err(e) = Pattern::new(regex)
-        {
-            out.add("regex_uri[0]", format!("invalid regex_uri({regex}): {e}"));
+            out.add("", "only one of `http_to_https` and `append_query_string` can be configured.");
         }
     }
 
     fn build(conf: Conf, bx: &BuildCx<'_>) -> Result<Redirect, Problems> {
-        let to = if conf.http_to_https == Some(true) {
-            To::Https(https_port(bx)?)
-        } else if let Some(uri) = &conf.uri {
-            To::Uri(Template::parse(&uri.replace("\\$", "${__dollar ?? $}")))
-        } else if let Some([regex, replacement]) = conf.regex_uri.as_deref() {
-            match Pattern::new(regex) {
-                Ok(pattern) => To::Regex(pattern, replacement.clone()),
-                // `check` has compiled it already.
-                Err(_) => To::Nowhere,
+        let to = match (&conf.uri, conf.regex_uri.as_deref(), conf.http_to_https) {
+            (Some(uri), ..) => To::Uri(Location::parse(uri)),
+            (_, Some([pattern, replacement]), _) => {
+                To::Regex(RegexUri::parse(pattern, replacement).map_err(|e| {
+                    let text = format!("invalid regex_uri ({pattern}, {replacement}), err:{e}");
+                    Problem::new("regex_uri", text)
+                })?)
             }
-        } else {
-            To::Nowhere
+            (.., Some(true)) => To::Https(https_port(bx)?),
+            _ => To::Nowhere,
         };
         Ok(Redirect {
             to,
-            status: conf.ret_code,
             encode: conf.encode_uri,
             append_query: conf.append_query_string,
             location: HeaderKey::constant("Location"),
             forwarded_proto: HeaderKey::constant("X-Forwarded-Proto"),
+            reply: Reply::status(conf.ret_code).because("redirected"),
         })
     }
 
@@ -111,20 +130,22 @@ impl Plugin for Redirect {
     }
 
     fn rewrite<'a>(&'a self, cx: &'a mut Ctx<'_>) -> Outcome<'a> {
-        let (status, mut location) = match &self.to {
+        let mut reply = self.reply.clone();
+        let mut location = match &self.to {
             To::Nowhere => return Ok(Step::Next),
-            To::Https(port) => match self.https(cx, *port) {
-                Some((status, location)) => (status, location),
-                None => return Ok(Step::Next),
-            },
-            To::Uri(uri) => (self.status, uri.render(&cx.lookup()).into_owned()),
-            To::Regex(pattern, replacement) => match pattern.replace_once(cx.uri(), replacement) {
-                Some(location) => (self.status, location),
+            To::Https(_) if self.came_by_https(cx) => return Ok(Step::Next),
+            To::Https(port) => {
+                reply.status = if matches!(cx.method(), "GET" | "HEAD") { 301 } else { 308 };
+                ["https://", &cx.host(), port, &cx.request_uri()].concat()
+            }
+            To::Uri(uri) => uri.render(cx),
+            To::Regex(pair) => match self.replaced(pair, cx.uri())? {
+                Some(location) => location,
                 None => return Ok(Step::Next),
             },
         };
         if self.encode {
-            location = encoded(&location);
+            location = encode_path(&location);
         }
         if self.append_query
             && let Some(args) = cx.args()
@@ -132,108 +153,45 @@ impl Plugin for Redirect {
             location.push(if location.contains('?') { '&' } else { '?' });
             location.push_str(args);
         }
-        let reply = Reply::status(status).header(&self.location, Bytes::from(location));
-        Ok(Step::Reply(reply.because("redirected")))
+        // As an edit and not in the reply: edits escape line ends, which variables may hold.
+        cx.set_resp_header(&self.location, location);
+        Ok(Step::Reply(reply))
     }
 }
 
 impl Redirect {
-    fn https(&self, cx: &Ctx<'_>, port: u16) -> Option<(u16, String)> {
-        let scheme = cx.header_str(&self.forwarded_proto).unwrap_or(cx.scheme());
-        if scheme.eq_ignore_ascii_case("https") {
-            return None;
-        }
-        let status = if matches!(cx.method(), "GET" | "HEAD") { 301 } else { 308 };
-        let port = if port == 443 { String::new() } else { format!(":{port}") };
-        Some((status, format!("https://{}{port}{}", cx.host(), cx.request_uri())))
+    /// Whether the client used https, as far as its peer can be believed. A header that a plugin
+    /// has set counts as well.
+    fn came_by_https(&self, cx: &Ctx<'_>) -> bool {
+        let key = &self.forwarded_proto;
+        let sent = if cx.work().trusted { cx.req_view().header(key) } else { None };
+        let scheme = cx.work().request.headers.first(key, sent);
+        scheme.unwrap_or(cx.scheme().as_bytes()).eq_ignore_ascii_case(b"https")
     }
-}
 
-/// `plugin_attr.redirect.https_port`, else the first TLS listener, else 443.
-fn https_port(bx: &BuildCx<'_>) -> Result<u16, Problems> {
-    if let Some(port) = bx.attr.get("https_port") {
-        return port.as_u64().and_then(|n| u16::try_from(n).ok()).ok_or_else(|| {
-            let mut out = Problems::default();
-            out.add("http_to_https", format!("plugin_attr.redirect.https_port: expected a port, found {port}"));
-            out
-        });
-    }
-    let listeners = bx.shared::<TlsPorts>();
-    Ok(listeners.and_then(|ports| ports.0.first().copied()).unwrap_or(443))
-}
-
-/// Percent-encodes what may not stand in an address, keeping what structures it.
-fn encoded(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for b in text.bytes() {
-        if b.is_ascii_alphanumeric() || b"-._~:/?#[]@!$&'()*+,;=%".contains(&b) {
-            out.push(char::from(b));
-        } else {
-            out.push_str(&format!("%{b:02X}"));
-        }
-    }
-    out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use lockgate_plugin::testing::{Request, build_error, run};
-    use serde_json::{Value, json};
-    use std::sync::Arc;
-
-    fn check(request: Request, target: &str, expected: Option<(u16, &str)>) {
-        let run = request.host("h.test").get(target);
-        match expected {
-            Some((status, location)) => {
-                assert_eq!(run.expect_reply(status).header("location").as_deref(), Some(location), "{target}");
-            }
-            None => {
-                let _ = run.expect_next();
+    fn replaced(&self, pair: &RegexUri, path: &str) -> Result<Option<String>, PluginError> {
+        match pair.is_match(path) {
+            Ok(true) => Ok(pair.replace(path)),
+            Ok(false) => Ok(None),
+            Err(e) => {
+                let pattern = pair.pattern();
+                Err(PluginError::new(format!("cannot match the uri {path} ({pattern}): {e}")))
             }
         }
     }
+}
 
-    fn with(conf: Value) -> Request {
-        run::<Redirect>(conf)
-    }
-
-    #[test]
-    fn addresses() {
-        check(with(json!({"uri": "/new"})), "/old?a=1", Some((302, "/new")));
-        check(with(json!({"uri": "/new$uri", "ret_code": 301})), "/old", Some((301, "/new/old")));
-        check(with(json!({"uri": "/x/${arg_id}/y"})), "/?id=5", Some((302, "/x/5/y")));
-        check(with(json!({"uri": "/a\\$uri"})), "/", Some((302, "/a$uri")));
-        check(with(json!({"uri": "/new", "append_query_string": true})), "/old?a=1", Some((302, "/new?a=1")));
-        check(with(json!({"uri": "/new?b=2", "append_query_string": true})), "/old?a=1", Some((302, "/new?b=2&a=1")));
-        check(with(json!({"uri": "/a b", "encode_uri": true})), "/", Some((302, "/a%20b")));
-        check(with(json!({"regex_uri": ["^/t/(.*)$", "http://x.test/$1"]})), "/t/y", Some((302, "http://x.test/y")));
-        check(with(json!({"regex_uri": ["^/t/(.*)$", "http://x.test/$1"]})), "/u", None);
-    }
-
-    #[test]
-    fn to_https() {
-        let conf = json!({"http_to_https": true});
-        check(with(conf.clone()), "/a?b", Some((301, "https://h.test/a?b")));
-        check(with(conf.clone()).method("POST"), "/a", Some((308, "https://h.test/a")));
-        check(with(conf.clone()).header("X-Forwarded-Proto", "https"), "/a", None);
-        check(with(conf.clone()).tls("h.test"), "/a", None);
-        check(with(conf.clone()).attr(json!({"https_port": 8443})), "/a", Some((301, "https://h.test:8443/a")));
-        check(with(conf).shared(Arc::new(TlsPorts(vec![9443]))), "/a", Some((301, "https://h.test:9443/a")));
-        check(with(json!({"http_to_https": false})), "/a", None);
-    }
-
-    #[test]
-    fn configurations_that_are_refused() {
-        let check = |conf: Value, expected: &str| {
-            let text = build_error::<Redirect>(conf);
-            assert!(text.contains(expected), "{text}");
-        };
-        check(json!({}), "matches none");
-        check(json!({"uri": "/a", "http_to_https": true}), "only one schema");
-        check(json!({"http_to_https": true, "append_query_string": true}), "append_query_string");
-        check(json!({"regex_uri": ["(", "x"]}), "invalid regex_uri");
-        check(json!({"regex_uri": ["a"]}), "at least 2 items");
-        check(json!({"uri": "/a", "ret_code": 100}), "at least 200");
-    }
+/// What stands between host and path of an https address.
+fn https_port(bx: &BuildCx<'_>) -> Result<String, Problem> {
+    let port = match bx.attr.get("https_port").filter(|port| !port.is_null()) {
+        Some(port) => {
+            let number = port.as_u64().and_then(|n| u16::try_from(n).ok()).filter(|n| *n > 0);
+            number.ok_or_else(|| {
+                let text = "plugin_attr.redirect.https_port: expected a port from 1 to 65535, found";
+                Problem::new("http_to_https", format!("{text} {port}"))
+            })?
+        }
+        None => bx.shared::<TlsPorts>().and_then(|ports| ports.0.first().copied()).unwrap_or(443),
+    };
+    Ok(if port == 443 { String::new() } else { format!(":{port}") })
 }

@@ -63,6 +63,7 @@ impl Writer {
         let mut applied = self.graph.apply(changes);
         batch.locate(&mut applied.problems);
         batch.locate(&mut applied.warnings);
+        applied.warnings.extend(batch.warnings);
         let changed = applied.changed.len();
         let swapped = applied.snapshot.take();
         if let Some(next) = &swapped {

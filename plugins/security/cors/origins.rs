@@ -1,13 +1,8 @@
 //! A set of origins, and what the response says about the one that asks.
 
 use bytes::Bytes;
-use fancy_regex::Regex;
-use lockgate_plugin::Problems;
+use lockgate_plugin::{Pattern, Problems};
 use rustc_hash::FxHashSet;
-
-/// Steps a regular expression may take on one origin. Origins are short, so that an honest
-/// expression needs a few hundred; a hostile pair of both must not hold a thread.
-const BACKTRACK_LIMIT: usize = 10_000;
 
 /// The longest `Origin` that is compared: a host name has at most 253 characters.
 const MAX_ORIGIN: usize = 1024;
@@ -23,7 +18,7 @@ pub(super) enum Origins {
     /// The request's own, when it is in the list.
     List(FxHashSet<Box<[u8]>>),
     /// The request's own, when an expression is found in it.
-    Regex(Box<[Regex]>),
+    Regex(Box<[Pattern]>),
 }
 
 /// The value of an allowing header.
@@ -63,9 +58,8 @@ impl Origins {
         let mut out = out.at(attribute);
         let mut compiled = Vec::with_capacity(list.len());
         for (i, text) in list.iter().enumerate() {
-            let mut builder = fancy_regex::RegexBuilder::new(text);
-            match builder.backtrack_limit(BACKTRACK_LIMIT).build() {
-                Ok(regex) => compiled.push(regex),
+            match Pattern::new(text) {
+                Ok(pattern) => compiled.push(pattern),
                 Err(e) => out
                     .at_index(i)
                     .add("", format!("not a regular expression: {e}")),
@@ -90,10 +84,7 @@ impl Origins {
                 if origin.len() > MAX_ORIGIN {
                     return None;
                 }
-                // An expression that gives up has not allowed anything.
-                let found = list
-                    .iter()
-                    .any(|regex| regex.is_match(origin).unwrap_or(false));
+                let found = list.iter().any(|pattern| pattern.is_match(origin));
                 found.then_some((Allowed::Own, true))
             }
         }

@@ -138,7 +138,7 @@ fn groups_in_headers() {
 
 #[test]
 fn what_the_client_sends_is_not_searched_for_variables() {
-    let conf = json!({"regex_uri": ["^/(.*)", "/x"], "headers": {"set": {"X-G": "$1"}}});
+    let conf = json!({"regex_uri": ["(?s)^/(.*)", "/x"], "headers": {"set": {"X-G": "$1"}}});
     let run = run::<ProxyRewrite>(conf).get("/$remote_addr%0Aa").expect_next();
     assert_eq!(run.upstream_headers("x-g"), ["$remote_addr%0Aa"]);
 }

@@ -63,6 +63,36 @@ fn the_response_carries_it_unless_it_has_one() {
 }
 
 #[test]
+fn an_empty_header_is_no_id() {
+    let run = run::<RequestId>(json!({}))
+        .header("X-Request-Id", "")
+        .get("/")
+        .expect_next();
+    assert_eq!(run.upstream_header("x-request-id").unwrap().len(), 36);
+}
+
+#[test]
+fn the_response_phase_is_only_there_when_needed() {
+    let phases = |respond: bool| {
+        let conf = json!({ "include_in_response": respond });
+        run::<RequestId>(conf).build().phases()
+    };
+    assert_eq!(phases(true), RequestId::PHASES);
+    assert_eq!(phases(false), Phases::REWRITE);
+}
+
+#[test]
+fn two_instances_keep_their_own_ids() {
+    let mut run = run::<RequestId>(json!({"header_name": "X-A"}))
+        .get("/")
+        .expect_next();
+    let id = run.upstream_header("x-a").unwrap();
+    // Another instance came later and made the id that the logs show.
+    run.work_mut().request_id = Some("other".into());
+    assert_eq!(run.respond(200, &[], &[]).headers("x-a"), [id]);
+}
+
+#[test]
 fn configurations_that_are_refused() {
     let check = |conf: Value, expected: &str| {
         let text = build_error::<RequestId>(conf);
@@ -77,5 +107,17 @@ fn configurations_that_are_refused() {
         json!({"range_id": {"char_set": "abc"}}),
         "range_id.char_set: string too short",
     );
-    check(json!({"header_name": "a b"}), "header_name");
+    check(
+        json!({"range_id": {"length": 257}}),
+        "range_id.length: expected 257 to be at most 256",
+    );
+    check(
+        json!({"range_id": {"char_set": "abc def"}}),
+        "range_id.char_set: only visible ASCII",
+    );
+    check(
+        json!({"header_name": "a b"}),
+        "header_name: not a header name",
+    );
+    check(json!({"header_name": ""}), "header_name: string too short");
 }

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 /// A replacement in the body.
 #[derive(Debug, Deserialize, JsonSchema)]
-pub struct FilterConf {
+pub(super) struct FilterConf {
     /// What is replaced: a regular expression.
     #[schemars(length(min = 1))]
     regex: String,

@@ -8,19 +8,10 @@ use serde::Deserialize;
 
 use crate::text::{self, Scalar, Text};
 
-/// Changes of headers: `{add, set, remove}`, or a mapping that is set.
+/// Changes of headers: `add`, `set` and `remove`, made in this order; or, in the older form, a
+/// mapping of names to values that are set.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(untagged)]
-pub enum HeadersConf {
-    /// Headers to set, by name: the older form.
-    Set(BTreeMap<String, Scalar>),
-    /// What to add, set and remove, in this order.
-    Edits(EditsConf),
-}
-
-/// What to add, set and remove, in this order.
-#[derive(Debug, Deserialize, JsonSchema)]
-pub struct EditsConf {
+pub(super) struct HeadersConf {
     /// Lines `Name: value` to add beside what is there, such as a second `Set-Cookie`.
     #[serde(default)]
     #[schemars(length(min = 1))]
@@ -33,6 +24,9 @@ pub struct EditsConf {
     #[serde(default)]
     #[schemars(length(min = 1))]
     remove: Option<Vec<String>>,
+    /// The older form: headers to set, by name.
+    #[serde(flatten)]
+    older: BTreeMap<String, Scalar>,
 }
 
 /// Changes, ready to be made.
@@ -46,14 +40,20 @@ pub(super) struct Edits {
 impl Edits {
     pub(super) fn new(conf: Option<HeadersConf>, out: &mut Problems) -> Edits {
         let mut edits = Edits::default();
-        let conf = match conf {
-            None => return edits,
-            Some(HeadersConf::Set(set)) => {
-                edits.set = text::fields(set, out);
-                return edits;
-            }
-            Some(HeadersConf::Edits(conf)) => conf,
+        let Some(conf) = conf else {
+            return edits;
         };
+        if conf.add.is_none() && conf.set.is_none() && conf.remove.is_none() {
+            edits.set = text::fields(conf.older, out);
+            return edits;
+        }
+        for name in conf.older.keys() {
+            // APISIX drops it silently.
+            out.add(
+                name,
+                "a header beside `add`, `set` and `remove` belongs into `set`",
+            );
+        }
         for (i, line) in conf.add.into_iter().flatten().enumerate() {
             let mut out = out.at("add");
             let mut out = out.at_index(i);

@@ -8,6 +8,10 @@ use lockgate_plugin::Chunk;
 use super::decode::{Decoder, Encoding};
 use super::filter::{self, Filter};
 
+/// How much a piece may grow when it is decompressed, or by the limit if that is higher: beyond
+/// honest text, whose pieces of up to 64 KiB grow twentyfold at most, and a bound for bombs.
+const PIECE_GROWTH: usize = 4 << 20;
+
 /// A body on its way through the filters.
 pub(super) struct Hold {
     decoder: Decoder,
@@ -41,8 +45,7 @@ impl Hold {
 
     /// Takes a piece of the body and leaves in its place what is to be sent now.
     ///
-    /// Memory: twice the limit at most, because a piece may grow by the limit when it is
-    /// decompressed.
+    /// Memory: the limit and what one piece may grow to, [`PIECE_GROWTH`].
     ///
     /// # Errors
     /// When the body cannot be decompressed.
@@ -50,16 +53,12 @@ impl Hold {
         if self.passing && self.plain {
             return Ok(Passed::AsPlanned);
         }
-        // Compressed data is small; plain data has been received already.
-        let room = if self.plain {
-            chunk.data.len()
-        } else {
-            self.limit
-        };
+        let growth = self.limit.max(PIECE_GROWTH);
+        let room = if self.plain { chunk.data.len() } else { growth };
         self.begun |= !chunk.data.is_empty();
         self.decoder.push(&chunk.data, room)?;
         if chunk.last && self.begun {
-            self.decoder.finish(self.limit)?;
+            self.decoder.finish(growth)?;
         }
         let bytes = &mut self.decoder.sink().bytes;
         if self.passing {
