@@ -67,7 +67,10 @@ fn serve(stream: TcpStream, node: &str) -> io::Result<()> {
             answer.push_str(&body);
         }
         writer.write_all(answer.as_bytes())?;
-        if request.field("connection").is_some_and(|v| v.eq_ignore_ascii_case("close")) {
+        if request
+            .field("connection")
+            .is_some_and(|v| v.eq_ignore_ascii_case("close"))
+        {
             break;
         }
     }
@@ -86,11 +89,19 @@ impl Head {
     fn read(reader: &mut impl BufRead) -> io::Result<Option<Head>> {
         let first = line(reader)?;
         let mut words = first.split_whitespace();
-        let (Some(method), Some(path)) = (words.next(), words.next()) else { return Ok(None) };
-        let mut head = Head { method: method.into(), path: path.into(), fields: Vec::new() };
+        let (Some(method), Some(path)) = (words.next(), words.next()) else {
+            return Ok(None);
+        };
+        let mut head = Head {
+            method: method.into(),
+            path: path.into(),
+            fields: Vec::new(),
+        };
         while head.fields.len() < MAX_FIELDS {
             let text = line(reader)?;
-            let Some((name, value)) = text.split_once(':') else { return Ok(Some(head)) };
+            let Some((name, value)) = text.split_once(':') else {
+                return Ok(Some(head));
+            };
             head.fields.push((name.to_owned(), value.trim().to_owned()));
         }
         Err(io::Error::other("too many header fields"))
@@ -98,7 +109,9 @@ impl Head {
 
     fn field(&self, name: &str) -> Option<&str> {
         let mut fields = self.fields.iter();
-        fields.find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
+        fields
+            .find(|(n, _)| n.eq_ignore_ascii_case(name))
+            .map(|(_, value)| value.as_str())
     }
 
     /// Reads the body away, so that the next request is found behind it.
@@ -122,8 +135,11 @@ impl Head {
     }
 
     fn answer(&self, node: &str) -> String {
-        let fields: Vec<String> =
-            self.fields.iter().map(|(n, v)| format!("    {}: {}", quoted(n), quoted(v))).collect();
+        let fields: Vec<String> = self
+            .fields
+            .iter()
+            .map(|(n, v)| format!("    {}: {}", quoted(n), quoted(v)))
+            .collect();
         format!(
             "{{\n  \"node\": {},\n  \"method\": {},\n  \"path\": {},\n  \"headers\": {{\n{}\n  }}\n}}\n",
             quoted(node),
@@ -137,7 +153,10 @@ impl Head {
 /// A line without its end; empty at the end of the stream.
 fn line(reader: &mut impl BufRead) -> io::Result<String> {
     let mut bytes = Vec::new();
-    reader.by_ref().take(MAX_LINE).read_until(b'\n', &mut bytes)?;
+    reader
+        .by_ref()
+        .take(MAX_LINE)
+        .read_until(b'\n', &mut bytes)?;
     if bytes.len() as u64 == MAX_LINE {
         return Err(io::Error::other("line too long"));
     }

@@ -32,7 +32,11 @@ impl ProxyHttp for Floor {
 
     fn init_downstream_modules(&self, _: &mut HttpModules) {}
 
-    async fn upstream_peer(&self, _: &mut Session, (): &mut ()) -> pingora_core::Result<Box<HttpPeer>> {
+    async fn upstream_peer(
+        &self,
+        _: &mut Session,
+        (): &mut (),
+    ) -> pingora_core::Result<Box<HttpPeer>> {
         Ok(Box::new(self.peer.clone()))
     }
 }

@@ -105,7 +105,11 @@ impl Plugin for Echo {
             None => {}
         }
         let before = self.before.as_deref().filter(|_| first).unwrap_or_default();
-        let after = self.after.as_deref().filter(|_| chunk.last).unwrap_or_default();
+        let after = self
+            .after
+            .as_deref()
+            .filter(|_| chunk.last)
+            .unwrap_or_default();
         // Chunks in the middle pass without being copied.
         if !before.is_empty() || !after.is_empty() {
             let len = before.len() + chunk.data.len() + after.len();
@@ -129,7 +133,10 @@ mod tests {
         let mut run = run::<Echo>(conf.clone()).get("/").expect_next();
         let answer = run.respond(200, &[("Content-Length", "5"), ("ETag", "x")], chunks);
         assert_eq!(answer.text(), expected, "{conf} {chunks:?}");
-        assert_eq!((answer.header("content-length"), answer.header("etag")), (None, None));
+        assert_eq!(
+            (answer.header("content-length"), answer.header("etag")),
+            (None, None)
+        );
     }
 
     #[test]
@@ -137,9 +144,17 @@ mod tests {
         let three = &["u", "pp", "er"];
         check(json!({"before_body": "a"}), three, "aupper");
         check(json!({"after_body": "z"}), three, "upperz");
-        check(json!({"body": "x", "before_body": "a", "after_body": "z"}), three, "axz");
+        check(
+            json!({"body": "x", "before_body": "a", "after_body": "z"}),
+            three,
+            "axz",
+        );
         check(json!({"body": ""}), three, "");
-        check(json!({"before_body": "a", "after_body": "z"}), &["upper"], "aupperz");
+        check(
+            json!({"before_body": "a", "after_body": "z"}),
+            &["upper"],
+            "aupperz",
+        );
         check(json!({"before_body": "a", "after_body": "z"}), &[], "az");
         check(json!({"body": "x", "after_body": "z"}), &[], "xz");
     }
@@ -161,10 +176,19 @@ mod tests {
             assert!(text.starts_with(expected), "{text}");
         };
         check(json!({}), "object matches none of the required");
-        check(json!({"headers": {"X-A": "1"}}), "object matches none of the required");
-        check(json!({"after_body": 1}), "after_body: wrong type: expected string, got number");
+        check(
+            json!({"headers": {"X-A": "1"}}),
+            "object matches none of the required",
+        );
+        check(
+            json!({"after_body": 1}),
+            "after_body: wrong type: expected string, got number",
+        );
         check(json!({"body": "x", "headers": {}}), "headers: ");
         check(json!({"body": "x", "headers": {"X": true}}), "headers.X: ");
-        check(json!({"body": "x", "headers": {"a b": "1"}}), "headers.a b: invalid field character");
+        check(
+            json!({"body": "x", "headers": {"a b": "1"}}),
+            "headers.a b: invalid field character",
+        );
     }
 }

@@ -3,7 +3,7 @@
 //! A text without variables becomes `Bytes` once; using it costs a reference count. One with
 //! variables is rendered for each request.
 //!
-//! ```ignore
+//! ```text
 //! let headers = text::fields(conf.headers, &mut out.at("headers"));
 //! for (key, value) in &self.headers { cx.set_resp_header(key, value.render(&cx.lookup())); }
 //! ```
@@ -70,10 +70,7 @@ impl Text {
 }
 
 /// Header fields with their values, in the order of their names.
-pub(crate) fn fields(
-    conf: BTreeMap<String, Scalar>,
-    out: &mut Problems,
-) -> Vec<(HeaderKey, Text)> {
+pub(crate) fn fields(conf: BTreeMap<String, Scalar>, out: &mut Problems) -> Vec<(HeaderKey, Text)> {
     let mut fields = Vec::with_capacity(conf.len());
     for (name, value) in conf {
         if let Some(key) = name_and_value(&name, &value.to_string(), out) {
@@ -87,9 +84,15 @@ pub(crate) fn fields(
 pub(crate) fn name_and_value(name: &str, value: &str, out: &mut Problems) -> Option<HeaderKey> {
     let key = name.parse::<HeaderKey>();
     if let Err(why) = &key {
-        out.push(Problem::new(name, format!("invalid field character in header: `{name}` is {why}")));
+        out.push(Problem::new(
+            name,
+            format!("invalid field character in header: `{name}` is {why}"),
+        ));
     }
-    if let Some(bad) = value.bytes().find(|b| *b < b' ' && *b != b'\t' || *b == 0x7f) {
+    if let Some(bad) = value
+        .bytes()
+        .find(|b| *b < b' ' && *b != b'\t' || *b == 0x7f)
+    {
         let text = format!("invalid value character in header: the control byte {bad:#04x}");
         out.push(Problem::new(name, text));
         return None;
@@ -107,10 +110,14 @@ mod tests {
         let mut out = Problems::default();
         let made = fields(serde_json::from_value(conf.clone()).unwrap(), &mut out);
         let run = request().get("/p?a=1");
-        let got: Vec<(String, Bytes)> =
-            made.iter().map(|(k, v)| (k.spelled().to_owned(), v.render(&run.lookup()))).collect();
-        let got: Vec<(&str, &str)> =
-            got.iter().map(|(k, v)| (k.as_str(), std::str::from_utf8(v).unwrap())).collect();
+        let got: Vec<(String, Bytes)> = made
+            .iter()
+            .map(|(k, v)| (k.spelled().to_owned(), v.render(&run.lookup())))
+            .collect();
+        let got: Vec<(&str, &str)> = got
+            .iter()
+            .map(|(k, v)| (k.as_str(), std::str::from_utf8(v).unwrap()))
+            .collect();
         assert_eq!(got, expected, "{conf}");
         assert_eq!(out.to_string(), problems, "{conf}");
     }
@@ -118,11 +125,19 @@ mod tests {
     #[test]
     fn header_fields() {
         check(json!({}), &[], "");
-        check(json!({"X-B": "$uri", "X-A": 5}), &[("X-A", "5"), ("X-B", "/p")], "");
+        check(
+            json!({"X-B": "$uri", "X-A": 5}),
+            &[("X-A", "5"), ("X-B", "/p")],
+            "",
+        );
         check(json!({"X": "${arg_z ?? none}-é"}), &[("X", "none-é")], "");
         let name = "invalid field character in header: `a b` is not a header name: \
                     allowed are letters, digits and !#$%&'*+-.^_`|~";
-        check(json!({"a b": "1", "Y": "2"}), &[("Y", "2")], &format!("a b: {name}"));
+        check(
+            json!({"a b": "1", "Y": "2"}),
+            &[("Y", "2")],
+            &format!("a b: {name}"),
+        );
         let value = "X: invalid value character in header: the control byte 0x0d";
         check(json!({"X": "1\r\nEvil: 1"}), &[], value);
     }

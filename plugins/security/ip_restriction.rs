@@ -63,14 +63,23 @@ impl Plugin for IpRestriction {
         match (&conf.whitelist, &conf.blacklist) {
             (None, None) => out.add("", "value should match only one schema, but matches none"),
             (Some(_), Some(_)) => {
-                out.add("", "value should match only one schema, but matches both schemas 1 and 2");
+                out.add(
+                    "",
+                    "value should match only one schema, but matches both schemas 1 and 2",
+                );
             }
             _ => {}
         }
-        for (name, list) in [("whitelist", &conf.whitelist), ("blacklist", &conf.blacklist)] {
+        for (name, list) in [
+            ("whitelist", &conf.whitelist),
+            ("blacklist", &conf.blacklist),
+        ] {
             for (i, text) in list.iter().flatten().enumerate() {
                 if network(text).is_none() {
-                    out.add(&format!("{name}[{i}]"), format!("invalid ip address: {text}"));
+                    out.add(
+                        &format!("{name}[{i}]"),
+                        format!("invalid ip address: {text}"),
+                    );
                 }
             }
         }
@@ -82,12 +91,20 @@ impl Plugin for IpRestriction {
         // `check` has read each of them already.
         let nets = list.iter().filter_map(|text| network(text)).collect();
         let refusal = Reply::message(conf.response_code, &conf.message);
-        Ok(IpRestriction { nets, allow, refusal: refusal.because("address not allowed") })
+        Ok(IpRestriction {
+            nets,
+            allow,
+            refusal: refusal.because("address not allowed"),
+        })
     }
 
     fn access<'a>(&'a self, cx: &'a mut Ctx<'_>) -> Outcome<'a> {
         let listed = self.nets.contains(cx.client_ip());
-        Ok(if listed == self.allow { Step::Next } else { Step::Reply(self.refusal.clone()) })
+        Ok(if listed == self.allow {
+            Step::Next
+        } else {
+            Step::Reply(self.refusal.clone())
+        })
     }
 }
 
@@ -103,32 +120,55 @@ mod tests {
             let _ = run.expect_next();
         } else {
             let answer = run.expect_reply(403);
-            assert_eq!(answer.text(), "{\"message\":\"Your IP address is not allowed\"}\n", "{conf}");
+            assert_eq!(
+                answer.text(),
+                "{\"message\":\"Your IP address is not allowed\"}\n",
+                "{conf}"
+            );
         }
     }
 
     #[test]
     fn lists() {
-        check(json!({"whitelist": ["10.0.0.0/8", "::1"]}), "10.1.2.3", true);
+        check(
+            json!({"whitelist": ["10.0.0.0/8", "::1"]}),
+            "10.1.2.3",
+            true,
+        );
         check(json!({"whitelist": ["10.0.0.0/8", "::1"]}), "::1", true);
         check(json!({"whitelist": ["10.0.0.0/8"]}), "11.1.2.3", false);
         check(json!({"blacklist": ["10.0.0.0/8"]}), "10.1.2.3", false);
         check(json!({"blacklist": ["10.0.0.0/8"]}), "11.1.2.3", true);
-        check(json!({"blacklist": ["2001:db8::/32"]}), "2001:db8:1::5", false);
-        check(json!({"whitelist": ["127.0.0.1"]}), "::ffff:127.0.0.1", true);
+        check(
+            json!({"blacklist": ["2001:db8::/32"]}),
+            "2001:db8:1::5",
+            false,
+        );
+        check(
+            json!({"whitelist": ["127.0.0.1"]}),
+            "::ffff:127.0.0.1",
+            true,
+        );
     }
 
     #[test]
     fn the_answer_can_be_chosen() {
         let conf = json!({"blacklist": ["127.0.0.1"], "message": "no", "response_code": 404});
-        let answer = run::<IpRestriction>(conf).from("127.0.0.1").get("/").expect_reply(404);
+        let answer = run::<IpRestriction>(conf)
+            .from("127.0.0.1")
+            .get("/")
+            .expect_reply(404);
         assert_eq!(answer.json(), json!({"message": "no"}));
     }
 
     #[test]
     fn configurations_that_are_refused() {
-        let check = |conf: Value, expected: &str| assert_eq!(build_error::<IpRestriction>(conf), expected);
-        check(json!({}), "value should match only one schema, but matches none");
+        let check =
+            |conf: Value, expected: &str| assert_eq!(build_error::<IpRestriction>(conf), expected);
+        check(
+            json!({}),
+            "value should match only one schema, but matches none",
+        );
         check(
             json!({"whitelist": ["::1"], "blacklist": ["::1"]}),
             "value should match only one schema, but matches both schemas 1 and 2",
@@ -137,8 +177,17 @@ mod tests {
             json!({"whitelist": ["x", "::1", "10.0.0.0/33"]}),
             "whitelist[0]: invalid ip address: x\nwhitelist[2]: invalid ip address: 10.0.0.0/33",
         );
-        check(json!({"whitelist": []}), "whitelist: expect array to have at least 1 items");
-        check(json!({"blacklist": ["::/0"], "response_code": 500}), "response_code: expected 500 to be at most 404");
-        check(json!({"blacklist": ["::/0"], "message": ""}), "message: string too short, expected at least 1, got 0");
+        check(
+            json!({"whitelist": []}),
+            "whitelist: expect array to have at least 1 items",
+        );
+        check(
+            json!({"blacklist": ["::/0"], "response_code": 500}),
+            "response_code: expected 500 to be at most 404",
+        );
+        check(
+            json!({"blacklist": ["::/0"], "message": ""}),
+            "message: string too short, expected at least 1, got 0",
+        );
     }
 }

@@ -10,7 +10,9 @@
 //!   ua-restriction: { denylist: ["(?i)scrapy", "^curl/"], bypass_missing: true }
 //! ```
 
-use lockgate_plugin::{BuildCx, Ctx, HeaderKey, Outcome, Pattern, Phases, Plugin, Problems, Reply, Step};
+use lockgate_plugin::{
+    BuildCx, Ctx, HeaderKey, Outcome, Pattern, Phases, Plugin, Problems, Reply, Step,
+};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -58,7 +60,10 @@ impl Plugin for UaRestriction {
         match (&conf.allowlist, &conf.denylist) {
             (None, None) => out.add("", "value should match only one schema, but matches none"),
             (Some(_), Some(_)) => {
-                out.add("", "value should match only one schema, but matches both schemas 1 and 2");
+                out.add(
+                    "",
+                    "value should match only one schema, but matches both schemas 1 and 2",
+                );
             }
             _ => {}
         }
@@ -76,7 +81,10 @@ impl Plugin for UaRestriction {
         let list = conf.allowlist.or(conf.denylist).unwrap_or_default();
         Ok(UaRestriction {
             // `check` has compiled each of them already.
-            patterns: list.iter().filter_map(|text| Pattern::new(text).ok()).collect(),
+            patterns: list
+                .iter()
+                .filter_map(|text| Pattern::new(text).ok())
+                .collect(),
             allow,
             bypass_missing: conf.bypass_missing,
             header: HeaderKey::constant("User-Agent"),
@@ -90,8 +98,16 @@ impl Plugin for UaRestriction {
             seen = true;
             hit = hit || self.listed(&String::from_utf8_lossy(value));
         });
-        let passes = if seen { hit == self.allow } else { self.bypass_missing };
-        Ok(if passes { Step::Next } else { Step::Reply(self.refusal.clone()) })
+        let passes = if seen {
+            hit == self.allow
+        } else {
+            self.bypass_missing
+        };
+        Ok(if passes {
+            Step::Next
+        } else {
+            Step::Reply(self.refusal.clone())
+        })
     }
 }
 
@@ -100,7 +116,9 @@ impl UaRestriction {
         let agent = agent.trim();
         // What cannot be decided in time is neither allowed nor taken for harmless.
         let undecided = !self.allow;
-        self.patterns.iter().any(|pattern| pattern.try_is_match(agent).unwrap_or(undecided))
+        self.patterns
+            .iter()
+            .any(|pattern| pattern.try_is_match(agent).unwrap_or(undecided))
     }
 }
 
@@ -119,7 +137,11 @@ mod tests {
         if passes {
             let _ = run.expect_next();
         } else {
-            assert_eq!(run.expect_reply(403).json(), json!({"message": "Not allowed"}), "{conf} {agents:?}");
+            assert_eq!(
+                run.expect_reply(403).json(),
+                json!({"message": "Not allowed"}),
+                "{conf} {agents:?}"
+            );
         }
     }
 
@@ -137,11 +159,27 @@ mod tests {
         check(deny, &[], false);
         check(json!({"allowlist": ["^my-app"]}), &["my-app 1"], true);
         check(json!({"allowlist": ["^my-app"]}), &["other"], false);
-        check(json!({"allowlist": ["^my-app"]}), &["other", "my-app"], true);
-        check(json!({"allowlist": ["^my-app"]}), &["my-app", "other"], true);
+        check(
+            json!({"allowlist": ["^my-app"]}),
+            &["other", "my-app"],
+            true,
+        );
+        check(
+            json!({"allowlist": ["^my-app"]}),
+            &["my-app", "other"],
+            true,
+        );
         check(json!({"allowlist": ["^my-app"]}), &[], false);
-        check(json!({"denylist": ["x"], "bypass_missing": true}), &[], true);
-        check(json!({"allowlist": ["^my-app"], "bypass_missing": true}), &[], true);
+        check(
+            json!({"denylist": ["x"], "bypass_missing": true}),
+            &[],
+            true,
+        );
+        check(
+            json!({"allowlist": ["^my-app"], "bypass_missing": true}),
+            &[],
+            true,
+        );
         check(json!({"allowlist": ["^My-App"]}), &["my-app"], false);
     }
 
@@ -155,17 +193,28 @@ mod tests {
     #[test]
     fn the_message_can_be_chosen() {
         let conf = json!({"denylist": ["."], "message": "no robots"});
-        let answer = run::<UaRestriction>(conf).header("User-Agent", "x").get("/").expect_reply(403);
+        let answer = run::<UaRestriction>(conf)
+            .header("User-Agent", "x")
+            .get("/")
+            .expect_reply(403);
         assert_eq!(answer.json(), json!({"message": "no robots"}));
     }
 
     #[test]
     fn configurations_that_are_refused() {
-        assert!(build_error::<UaRestriction>(json!({"denylist": ["("]})).starts_with("denylist[0]: "));
+        assert!(
+            build_error::<UaRestriction>(json!({"denylist": ["("]})).starts_with("denylist[0]: ")
+        );
         assert!(build_error::<UaRestriction>(json!({})).contains("matches none"));
         let both = json!({"denylist": ["a"], "allowlist": ["b"]});
         assert!(build_error::<UaRestriction>(both).contains("matches both schemas 1 and 2"));
-        assert!(build_error::<UaRestriction>(json!({"denylist": [""]})).starts_with("denylist[0]: string too short"));
-        assert!(build_error::<UaRestriction>(json!({"denylist": ["a"], "message": ""})).starts_with("message: "));
+        assert!(
+            build_error::<UaRestriction>(json!({"denylist": [""]}))
+                .starts_with("denylist[0]: string too short")
+        );
+        assert!(
+            build_error::<UaRestriction>(json!({"denylist": ["a"], "message": ""}))
+                .starts_with("message: ")
+        );
     }
 }

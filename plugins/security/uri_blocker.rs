@@ -66,13 +66,20 @@ impl Plugin for UriBlocker {
             Some(text) => Reply::error_msg(conf.rejected_code, text),
             None => Reply::status(conf.rejected_code),
         };
-        Ok(UriBlocker { rules, refusal: refusal.because("URI blocked") })
+        Ok(UriBlocker {
+            rules,
+            refusal: refusal.because("URI blocked"),
+        })
     }
 
     fn rewrite<'a>(&'a self, cx: &'a mut Ctx<'_>) -> Outcome<'a> {
         // A blocker that gives up must not let through what it could not read.
         let hit = self.rules.try_is_match(&cx.request_uri()).unwrap_or(true);
-        Ok(if hit { Step::Reply(self.refusal.clone()) } else { Step::Next })
+        Ok(if hit {
+            Step::Reply(self.refusal.clone())
+        } else {
+            Step::Next
+        })
     }
 }
 
@@ -111,15 +118,24 @@ mod tests {
     #[test]
     fn the_answer_can_be_chosen() {
         let conf = json!({"block_rules": ["a"], "rejected_code": 401, "rejected_msg": "no"});
-        assert_eq!(run::<UriBlocker>(conf).get("/a").expect_reply(401).json(), json!({"error_msg": "no"}));
+        assert_eq!(
+            run::<UriBlocker>(conf).get("/a").expect_reply(401).json(),
+            json!({"error_msg": "no"})
+        );
     }
 
     #[test]
     fn configurations_that_are_refused() {
-        assert!(build_error::<UriBlocker>(json!({"block_rules": [".+("]})).starts_with("block_rules[0]: "));
+        assert!(
+            build_error::<UriBlocker>(json!({"block_rules": [".+("]}))
+                .starts_with("block_rules[0]: ")
+        );
         let two = json!({"block_rules": ["^a", "^b(", "c", "["]});
         let text = build_error::<UriBlocker>(two);
-        assert!(text.contains("block_rules[1]: ") && text.contains("\nblock_rules[3]: "), "{text}");
+        assert!(
+            text.contains("block_rules[1]: ") && text.contains("\nblock_rules[3]: "),
+            "{text}"
+        );
         assert!(build_error::<UriBlocker>(json!({})).contains("\"block_rules\" is required"));
         let empty = json!({"block_rules": ["a"], "rejected_msg": ""});
         assert!(build_error::<UriBlocker>(empty).starts_with("rejected_msg: string too short"));

@@ -96,7 +96,8 @@ impl Plugin for ProxyRewrite {
     fn build(conf: Conf, _: &BuildCx<'_>) -> Result<ProxyRewrite, Problems> {
         let mut out = Problems::default();
         let regexes = pairs(&conf.regex_uri.unwrap_or_default(), &mut out);
-        let headers = HeaderChanges::parse(&conf.headers.unwrap_or_default(), &mut out.at("headers"));
+        let headers =
+            HeaderChanges::parse(&conf.headers.unwrap_or_default(), &mut out.at("headers"));
         out.into_result()?;
         let path = match conf.uri {
             Some(uri) => Path::New(Template::parse(&uri)),
@@ -116,7 +117,11 @@ impl Plugin for ProxyRewrite {
         if let Some(host) = &self.host {
             cx.set_host(host.clone());
         }
-        let groups = if self.raw { self.rewrite_raw(cx)? } else { self.rewrite_path(cx)? };
+        let groups = if self.raw {
+            self.rewrite_raw(cx)?
+        } else {
+            self.rewrite_path(cx)?
+        };
         self.headers.apply(cx, groups.as_deref());
         // Last, so that `$request_method` in a header is the client's.
         if let Some(method) = &self.method {
@@ -205,7 +210,11 @@ impl ProxyRewrite {
                 PluginError::new(text).answer(reply)
             })?;
             if matches {
-                let groups = self.headers.wants_groups().then(|| pair.groups(text)).flatten();
+                let groups = self
+                    .headers
+                    .wants_groups()
+                    .then(|| pair.groups(text))
+                    .flatten();
                 return Ok(pair.replace(text).map(|text| (text, groups)));
             }
         }
@@ -254,8 +263,11 @@ fn line_safe(text: &str) -> Vec<u8> {
 }
 
 fn pairs(list: &[String], out: &mut Problems) -> Vec<RegexUri> {
-    if list.len() % 2 != 0 {
-        out.add("regex_uri", "The length of regex_uri should be an even number");
+    if !list.len().is_multiple_of(2) {
+        out.add(
+            "regex_uri",
+            "The length of regex_uri should be an even number",
+        );
     }
     let mut pairs = Vec::new();
     for (i, pair) in list.chunks_exact(2).enumerate() {

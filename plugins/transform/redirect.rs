@@ -86,20 +86,31 @@ impl Plugin for Redirect {
     type Conf = Conf;
 
     fn check(conf: &Conf, out: &mut Problems) {
-        let given = [conf.uri.is_some(), conf.regex_uri.is_some(), conf.http_to_https.is_some()];
-        let mut given = (1..).zip(given).filter(|(_, given)| *given).map(|(at, _)| at);
+        let given = [
+            conf.uri.is_some(),
+            conf.regex_uri.is_some(),
+            conf.http_to_https.is_some(),
+        ];
+        let mut given = (1..)
+            .zip(given)
+            .filter(|(_, given)| *given)
+            .map(|(at, _)| at);
         match (given.next(), given.next()) {
             (None, _) => out.add("", "value should match only one schema, but matches none"),
             (Some(a), Some(b)) => {
                 let text = "value should match only one schema, but matches both schemas";
-                out.push(Problem::new("", format!("{text} {a} and {b}")).hint(
-                    "1 is `uri`, 2 `regex_uri`, 3 `http_to_https`",
-                ));
+                out.push(
+                    Problem::new("", format!("{text} {a} and {b}"))
+                        .hint("1 is `uri`, 2 `regex_uri`, 3 `http_to_https`"),
+                );
             }
             _ => {}
         }
         if conf.http_to_https == Some(true) && conf.append_query_string {
-            out.add("", "only one of `http_to_https` and `append_query_string` can be configured.");
+            out.add(
+                "",
+                "only one of `http_to_https` and `append_query_string` can be configured.",
+            );
         }
     }
 
@@ -126,7 +137,11 @@ impl Plugin for Redirect {
     }
 
     fn phases(&self) -> Phases {
-        if matches!(self.to, To::Nowhere) { Phases::NONE } else { Phases::REWRITE }
+        if matches!(self.to, To::Nowhere) {
+            Phases::NONE
+        } else {
+            Phases::REWRITE
+        }
     }
 
     fn rewrite<'a>(&'a self, cx: &'a mut Ctx<'_>) -> Outcome<'a> {
@@ -135,7 +150,11 @@ impl Plugin for Redirect {
             To::Nowhere => return Ok(Step::Next),
             To::Https(_) if self.came_by_https(cx) => return Ok(Step::Next),
             To::Https(port) => {
-                reply.status = if matches!(cx.method(), "GET" | "HEAD") { 301 } else { 308 };
+                reply.status = if matches!(cx.method(), "GET" | "HEAD") {
+                    301
+                } else {
+                    308
+                };
                 ["https://", &cx.host(), port, &cx.request_uri()].concat()
             }
             To::Uri(uri) => uri.render(cx),
@@ -164,9 +183,15 @@ impl Redirect {
     /// has set counts as well.
     fn came_by_https(&self, cx: &Ctx<'_>) -> bool {
         let key = &self.forwarded_proto;
-        let sent = if cx.work().trusted { cx.req_view().header(key) } else { None };
+        let sent = if cx.work().trusted {
+            cx.req_view().header(key)
+        } else {
+            None
+        };
         let scheme = cx.work().request.headers.first(key, sent);
-        scheme.unwrap_or(cx.scheme().as_bytes()).eq_ignore_ascii_case(b"https")
+        scheme
+            .unwrap_or(cx.scheme().as_bytes())
+            .eq_ignore_ascii_case(b"https")
     }
 
     fn replaced(&self, pair: &RegexUri, path: &str) -> Result<Option<String>, PluginError> {
@@ -175,7 +200,9 @@ impl Redirect {
             Ok(false) => Ok(None),
             Err(e) => {
                 let pattern = pair.pattern();
-                Err(PluginError::new(format!("cannot match the uri {path} ({pattern}): {e}")))
+                Err(PluginError::new(format!(
+                    "cannot match the uri {path} ({pattern}): {e}"
+                )))
             }
         }
     }
@@ -185,13 +212,24 @@ impl Redirect {
 fn https_port(bx: &BuildCx<'_>) -> Result<String, Problem> {
     let port = match bx.attr.get("https_port").filter(|port| !port.is_null()) {
         Some(port) => {
-            let number = port.as_u64().and_then(|n| u16::try_from(n).ok()).filter(|n| *n > 0);
+            let number = port
+                .as_u64()
+                .and_then(|n| u16::try_from(n).ok())
+                .filter(|n| *n > 0);
             number.ok_or_else(|| {
-                let text = "plugin_attr.redirect.https_port: expected a port from 1 to 65535, found";
+                let text =
+                    "plugin_attr.redirect.https_port: expected a port from 1 to 65535, found";
                 Problem::new("http_to_https", format!("{text} {port}"))
             })?
         }
-        None => bx.shared::<TlsPorts>().and_then(|ports| ports.0.first().copied()).unwrap_or(443),
+        None => bx
+            .shared::<TlsPorts>()
+            .and_then(|ports| ports.0.first().copied())
+            .unwrap_or(443),
     };
-    Ok(if port == 443 { String::new() } else { format!(":{port}") })
+    Ok(if port == 443 {
+        String::new()
+    } else {
+        format!(":{port}")
+    })
 }

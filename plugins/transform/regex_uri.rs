@@ -18,8 +18,13 @@ impl RegexUri {
     pub(super) fn parse(pattern: &str, replacement: &str) -> Result<RegexUri, String> {
         let pattern = Pattern::new(pattern).map_err(|e| e.to_string())?;
         match unknown_reference(replacement) {
-            Some(rest) => Err(format!("invalid capturing variable name found in \"{rest}\"")),
-            None => Ok(RegexUri { pattern, replacement: replacement.to_owned() }),
+            Some(rest) => Err(format!(
+                "invalid capturing variable name found in \"{rest}\""
+            )),
+            None => Ok(RegexUri {
+                pattern,
+                replacement: replacement.to_owned(),
+            }),
         }
     }
 
@@ -69,7 +74,11 @@ mod tests {
 
     fn check(pattern: &str, replacement: &str, text: &str, expected: Option<&str>) {
         let pair = RegexUri::parse(pattern, replacement).unwrap_or_else(|e| panic!("{e}"));
-        assert_eq!(pair.is_match(text), Ok(expected.is_some()), "{pattern} {text}");
+        assert_eq!(
+            pair.is_match(text),
+            Ok(expected.is_some()),
+            "{pattern} {text}"
+        );
         assert_eq!(pair.replace(text).as_deref(), expected, "{pattern} {text}");
     }
 
@@ -83,7 +92,9 @@ mod tests {
     #[test]
     fn pairs_that_are_refused() {
         let check = |pattern: &str, replacement: &str, expected: &str| {
-            let text = RegexUri::parse(pattern, replacement).err().unwrap_or_default();
+            let text = RegexUri::parse(pattern, replacement)
+                .err()
+                .unwrap_or_default();
             assert!(text.contains(expected), "{pattern} {replacement}: {text}");
         };
         check("(", "/", "without closing parenthesis");

@@ -1,11 +1,13 @@
 //! Consumers of a snapshot, by name and by what a request presents.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 
 use lockgate_plugin::{ConsumerCredential, Consumers};
 use rustc_hash::FxBuildHasher;
+use smallvec::SmallVec;
 
 use super::compile::plan::Instances;
 
@@ -41,7 +43,16 @@ pub struct ConsumerEntry {
 pub struct ConsumerTable {
     names: Shards<Arc<str>, ConsumerEntry>,
     /// One table for each authentication plugin; there are few.
-    keys: Vec<(Box<str>, Shards<Box<str>, Arc<ConsumerCredential>>)>,
+    keys: Vec<(Box<str>, Shards<Box<str>, Holders>)>,
+}
+
+/// The credentials with one lookup key, in the order of [`rank`]. The last one is used; there is
+/// hardly ever another, but when the last one goes, the one before it has to be found again.
+type Holders = SmallVec<[Arc<ConsumerCredential>; 1]>;
+
+/// By names, so that the winner does not depend on the order of arrival.
+fn rank(credential: &ConsumerCredential) -> (&str, Option<&str>) {
+    (&credential.consumer.username, credential.credential_id.as_deref())
 }
 
 impl ConsumerTable {
@@ -55,7 +66,8 @@ impl ConsumerTable {
         self.names.remove(name);
     }
 
-    /// Adds a credential under its lookup key; of two with the same key the last one wins.
+    /// Adds a credential under its lookup key; of two with the same key the one wins whose
+    /// consumer's name, then credential id, is the greater.
     pub fn learn(&mut self, plugin: &str, key: &str, credential: Arc<ConsumerCredential>) {
         let at = match self.keys.iter().position(|(name, _)| &**name == plugin) {
             Some(at) => at,
@@ -64,16 +76,20 @@ impl ConsumerTable {
                 self.keys.len() - 1
             }
         };
-        self.keys[at].1.insert(key.into(), credential);
+        let holders = self.keys[at].1.entry(key.into()).or_default();
+        let place = holders.partition_point(|held| rank(held) <= rank(&credential));
+        holders.insert(place, credential);
     }
 
-    /// Removes a credential, if it is still the one under its key.
+    /// Removes this very credential from under its key.
     pub fn forget(&mut self, plugin: &str, key: &str, credential: &Arc<ConsumerCredential>) {
         let table = self.keys.iter_mut().find(|(name, _)| &**name == plugin);
-        if let Some((_, table)) = table
-            && table.get(key).is_some_and(|held| Arc::ptr_eq(held, credential))
-        {
-            table.remove(key);
+        let Some((_, table)) = table else { return };
+        let Some(holders) = table.get(key) else { return };
+        match holders.iter().position(|held| Arc::ptr_eq(held, credential)) {
+            None => {}
+            Some(_) if holders.len() == 1 => table.remove(key),
+            Some(at) => drop(table.entry(key.into()).or_default().remove(at)),
         }
     }
 
@@ -93,7 +109,7 @@ impl ConsumerTable {
                 format!("consumer {name}: {:?} {group:?}", names(&entry.plugins.own))
             })
             .chain(self.keys.iter().flat_map(|(plugin, table)| {
-                let line = move |(key, found): (&Box<str>, &Arc<ConsumerCredential>)| {
+                let line = move |(key, found): (&Box<str>, &Holders)| {
                     format!("credential {plugin} {key}: {found:?}")
                 };
                 table.iter().map(line)
@@ -107,7 +123,7 @@ impl ConsumerTable {
 impl Consumers for ConsumerTable {
     fn by_key(&self, plugin: &str, key: &str) -> Option<&Arc<ConsumerCredential>> {
         let (_, table) = self.keys.iter().find(|(name, _)| &**name == plugin)?;
-        table.get(key)
+        table.get(key)?.last()
     }
 
     fn by_name(&self, name: &str) -> Option<&Arc<ConsumerCredential>> {
@@ -147,6 +163,11 @@ impl<K: Hash + Eq + Clone, V: Clone> Shards<K, V> {
     fn insert(&mut self, key: K, value: V) {
         let part = Self::of(&key);
         self.edit(part).insert(key, value);
+    }
+
+    fn entry(&mut self, key: K) -> Entry<'_, K, V> {
+        let part = Self::of(&key);
+        self.edit(part).entry(key)
     }
 
     fn remove<Q: Hash + Eq + ?Sized>(&mut self, key: &Q)

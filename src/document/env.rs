@@ -12,7 +12,7 @@ use std::borrow::Cow;
 
 use lockgate_plugin::Problems;
 
-use super::{MAX_TEXT, end_of, problem};
+use super::{MAX_PROBLEMS, MAX_TEXT, end_of, problem};
 
 /// Replaces `${{NAME}}` and `${{NAME:=default}}`, spaces inside the braces allowed. Text that only
 /// looks similar stays as it is.
@@ -28,18 +28,21 @@ pub fn substitute_env<'a>(
     let mut problems = Problems::default();
     let mut out = String::new();
     let mut done = 0;
+    let mut ends = Ends::of(text);
     for (from, _) in text.match_indices("${{") {
         // Inside a reference that was already replaced.
         if from < done {
             continue;
         }
-        let Some((reference, to)) = reference(text, from) else {
+        let Some((reference, to)) = ends.reference(from) else {
             continue;
         };
         out.push_str(&text[done..from]);
         done = to;
         match env(reference.name).or_else(|| reference.default.map(str::to_owned)) {
             Some(value) => out.push_str(&value),
+            // Enough to mend; to find a place costs the length of the text.
+            None if problems.len() >= MAX_PROBLEMS => {}
             None => {
                 let message = format!("can't find environment variable {}", reference.name);
                 let hint = format!(
@@ -69,18 +72,48 @@ struct Reference<'a> {
     default: Option<&'a str>,
 }
 
-/// The reference at `from` and where it ends. It has to end on its line.
-fn reference(text: &str, from: usize) -> Option<(Reference<'_>, usize)> {
-    let start = from + "${{".len();
-    let len = text[start..].lines().next()?.find("}}")?;
-    let inner = text[start..start + len].trim();
-    let (name, default) = match inner.split_once(":=") {
-        Some((name, default)) => (name.trim_end(), Some(default)),
-        None => (inner, None),
-    };
-    let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    if !name.starts_with(word) {
-        return None;
+/// Finds where references end. Starts rise, so each part of the text is searched once, however
+/// many references begin and never end.
+struct Ends<'a> {
+    text: &'a str,
+    /// The first `}}` and the first line break behind the last start; the length where there is none.
+    close: usize,
+    line: usize,
+}
+
+impl<'a> Ends<'a> {
+    fn of(text: &'a str) -> Ends<'a> {
+        Ends {
+            text,
+            close: 0,
+            line: 0,
+        }
     }
-    Some((Reference { name, default }, start + len + "}}".len()))
+
+    /// The reference at `from` and where it ends. It has to end on its line.
+    fn reference(&mut self, from: usize) -> Option<(Reference<'a>, usize)> {
+        let start = from + "${{".len();
+        let next = |what: &str| {
+            let found = self.text[start..].find(what);
+            found.map_or(self.text.len(), |at| start + at)
+        };
+        if self.close < start {
+            self.close = next("}}");
+        }
+        if self.line < start {
+            self.line = next("\n");
+        }
+        if self.close >= self.line {
+            return None;
+        }
+        let inner = self.text[start..self.close].trim();
+        let (name, default) = match inner.split_once(":=") {
+            Some((name, default)) => (name.trim_end(), Some(default.trim_start())),
+            None => (inner, None),
+        };
+        let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let reference = Reference { name, default };
+        name.starts_with(word)
+            .then_some((reference, self.close + "}}".len()))
+    }
 }

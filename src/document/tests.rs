@@ -284,7 +284,7 @@ fn environment_is_put_in() {
     };
     check("plain", "plain");
     check("x${{A}}y${{ A }}", "x1y1");
-    check("${{A:=2}} ${{B:=2}} ${{ B := a b }}", "1 2  a b");
+    check("${{A:=2}} ${{B:=2}} ${{ B := a b }}", "1 2 a b");
     check("${{EMPTY}}${{EMPTY:=x}}", "");
     check("${{B:=}}", "");
     check("${A} ${{}} ${{-}} ${{A\n}}", "${A} ${{}} ${{-}} ${{A\n}}");
@@ -292,5 +292,18 @@ fn environment_is_put_in() {
         "a\n é${{B}} ${{A}} ${{C}}",
         "f:2:3: can't find environment variable B (set it, or give a default: ${{B:=value}})\n\
          f:2:17: can't find environment variable C (set it, or give a default: ${{C:=value}})",
+    );
+}
+
+#[test]
+fn references_that_do_not_end_cost_nothing() {
+    let env = |_: &str| None;
+    // Each of these would be searched to the end of the text, or counted to its place.
+    let open = "${{A".repeat(200_000);
+    assert_eq!(substitute_env(&open, &env, "f").unwrap(), open);
+    let missing = "${{A}}\n".repeat(200_000);
+    assert_eq!(
+        substitute_env(&missing, &env, "f").unwrap_err().len(),
+        MAX_PROBLEMS
     );
 }

@@ -15,12 +15,18 @@ fn quota(root: &Path) -> Option<usize> {
         // Version 2: `MICROSECONDS PERIOD`, or `max PERIOD`.
         Some(text) => {
             let mut words = text.split_whitespace();
-            (words.next()?.parse::<u64>().ok()?, words.next()?.parse::<u64>().ok()?)
+            (
+                words.next()?.parse::<u64>().ok()?,
+                words.next()?.parse::<u64>().ok()?,
+            )
         }
         // Version 1: -1 is no quota, and does not parse as unsigned.
         None => {
             let number = |name: &str| read(name)?.trim().parse::<u64>().ok();
-            (number("cpu/cpu.cfs_quota_us")?, number("cpu/cpu.cfs_period_us")?)
+            (
+                number("cpu/cpu.cfs_quota_us")?,
+                number("cpu/cpu.cfs_period_us")?,
+            )
         }
     };
     (period > 0).then(|| usize::try_from(quota.div_ceil(period)).unwrap_or(usize::MAX))
@@ -31,8 +37,12 @@ mod tests {
     use super::*;
 
     fn check(files: &[(&str, &str)], expected: Option<usize>) {
-        let name: String = files.iter().map(|(_, text)| text.replace([' ', '\n'], "_")).collect();
-        let root = std::env::temp_dir().join(format!("lockgate-cgroup-{}-{name}", std::process::id()));
+        let name: String = files
+            .iter()
+            .map(|(_, text)| text.replace([' ', '\n'], "_"))
+            .collect();
+        let root =
+            std::env::temp_dir().join(format!("lockgate-cgroup-{}-{name}", std::process::id()));
         std::fs::create_dir_all(root.join("cpu")).unwrap();
         for (file, text) in files {
             std::fs::write(root.join(file), text).unwrap();
@@ -46,8 +56,20 @@ mod tests {
         check(&[("cpu.max", "max 100000\n")], None);
         check(&[("cpu.max", "150000 100000\n")], Some(2));
         check(&[("cpu.max", "50000 100000\n")], Some(1));
-        check(&[("cpu/cpu.cfs_quota_us", "-1\n"), ("cpu/cpu.cfs_period_us", "100000\n")], None);
-        check(&[("cpu/cpu.cfs_quota_us", "400000\n"), ("cpu/cpu.cfs_period_us", "100000\n")], Some(4));
+        check(
+            &[
+                ("cpu/cpu.cfs_quota_us", "-1\n"),
+                ("cpu/cpu.cfs_period_us", "100000\n"),
+            ],
+            None,
+        );
+        check(
+            &[
+                ("cpu/cpu.cfs_quota_us", "400000\n"),
+                ("cpu/cpu.cfs_period_us", "100000\n"),
+            ],
+            Some(4),
+        );
         check(&[], None);
     }
 }

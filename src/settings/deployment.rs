@@ -1,5 +1,7 @@
 //! `deployment`: the role, and where the configuration comes from.
 
+use lockgate_plugin::Problem;
+
 use super::read::Reader;
 use super::{Home, SourceKind};
 
@@ -11,7 +13,10 @@ const USE_A_FILE: &str = "this version reads routes from a file; set deployment.
 /// The file that routes come from.
 pub(super) fn source(read: &mut Reader<'_>, home: &Home) -> SourceKind {
     let yaml = || SourceKind::Yaml(home.beside("apisix.yaml"));
-    let role = read.choice("deployment.role", &["traditional", "control_plane", "data_plane"]);
+    let role = read.choice(
+        "deployment.role",
+        &["traditional", "control_plane", "data_plane"],
+    );
     let (path, provider) = match role {
         "data_plane" => {
             let path = "deployment.role_data_plane.config_provider";
@@ -24,12 +29,27 @@ pub(super) fn source(read: &mut Reader<'_>, home: &Home) -> SourceKind {
         _ => ("deployment.role", "control_plane"),
     };
     match provider {
-        "yaml" => yaml(),
+        "yaml" => {
+            // There the original takes its configuration from the Admin API, not from a file.
+            if role == "traditional" && read.flag("apisix.enable_admin", true) {
+                read.warn(
+                    Problem::new(
+                        path,
+                        "this version has no Admin API: routes come from apisix.yaml beside this file",
+                    )
+                    .hint("set apisix.enable_admin: false"),
+                );
+            }
+            yaml()
+        }
         "json" => SourceKind::Json(home.beside("apisix.json")),
         other => {
             // Where nothing was written, the problem is shown at what is there.
             let known = read.value(path).is_some();
-            read.fail(if known { path } else { "deployment" }, format!("{other} is not available: {USE_A_FILE}"));
+            read.fail(
+                if known { path } else { "deployment" },
+                format!("{other} is not available: {USE_A_FILE}"),
+            );
             yaml()
         }
     }

@@ -2,7 +2,8 @@
 //!
 //! Every key of APISIX is honoured, mapped to its equivalent, or answered with
 //! one warning that says what happens instead; any other key is an error with
-//! its place and the closest key. All problems are reported together.
+//! its place and the closest key. All problems are reported together. Null is
+//! the same as leaving a key out; `real_ip_from: null` trusts nobody.
 //!
 //! Relative paths are relative to the folder that contains `conf` when the file
 //! lies in a folder of that name, else to the file's own folder.
@@ -68,7 +69,7 @@ pub struct Settings {
     pub access_log: Option<AccessLogSettings>,
     /// `nginx_config.error_log*`.
     pub error_log: ErrorLog,
-    /// The status page: `apisix.status`. 127.0.0.1:7085 when not configured.
+    /// The status page: `apisix.status`. 127.0.0.1:7085 when not configured, `None` for `false`.
     pub status: Option<SocketAddr>,
     /// The `plugins` list.
     pub plugins: Vec<String>,
@@ -227,7 +228,13 @@ pub fn parse(
     let value = read::fill_in(document.value(), env, &mut out);
     keys::check(&value, &mut out, &mut warnings);
     let home = Home::of(path);
-    let settings = settings(&mut Reader::new(&value, &mut out), &home, env, implemented, &mut warnings);
+    if env("APISIX_PROFILE").is_some_and(|profile| !profile.is_empty()) {
+        let text = "environment variable APISIX_PROFILE has no effect: the files are the ones named \
+                    by --config and beside it";
+        warnings.add("", text);
+    }
+    let mut reader = Reader::new(&value, &mut out, &mut warnings);
+    let settings = settings(&mut reader, &home, env, implemented);
     listen::check_conflicts(&settings, &mut out);
     document.locate(&mut out, "");
     document.locate(&mut warnings, "");
@@ -270,11 +277,14 @@ fn settings(
     home: &Home,
     env: &dyn Fn(&str) -> Option<String>,
     implemented: &[&str],
-    warnings: &mut Problems,
 ) -> Settings {
     let router = match read.choice(
         "apisix.router.http",
-        &["radixtree_host_uri", "radixtree_uri", "radixtree_uri_with_parameter"],
+        &[
+            "radixtree_host_uri",
+            "radixtree_uri",
+            "radixtree_uri_with_parameter",
+        ],
     ) {
         "radixtree_uri" => Mode::Uri,
         "radixtree_uri_with_parameter" => Mode::UriWithParameter,
@@ -282,10 +292,16 @@ fn settings(
     };
     read.choice("apisix.router.ssl", &["radixtree_sni"]);
     let own = Own {
-        upgrade_sock: home.path(&read.text("lockgate.upgrade_sock").unwrap_or_else(|| "logs/lockgate-upgrade.sock".into())),
+        upgrade_sock: home.path(
+            &read
+                .text("lockgate.upgrade_sock")
+                .unwrap_or_else(|| "logs/lockgate-upgrade.sock".into()),
+        ),
         work_stealing: read.flag("lockgate.work_stealing", true),
         drain: read.duration("lockgate.drain_seconds", Duration::ZERO),
-        max_connections: read.integer("lockgate.max_connections", 1, 10_000_000).unwrap_or(100_000),
+        max_connections: read
+            .integer("lockgate.max_connections", 1, 10_000_000)
+            .unwrap_or(100_000),
     };
     read.choice("lockgate.engine", &["auto", "general"]);
     Settings {
@@ -306,11 +322,14 @@ fn settings(
         server_tokens: read.flag("apisix.enable_server_tokens", true),
         client: nginx::client(read),
         upstream_keepalive: nginx::upstream_keepalive(read),
-        shutdown_timeout: read.duration("nginx_config.worker_shutdown_timeout", Duration::from_secs(240)),
+        shutdown_timeout: read.duration(
+            "nginx_config.worker_shutdown_timeout",
+            Duration::from_secs(240),
+        ),
         access_log: nginx::access_log(read, home),
         error_log: nginx::error_log(read, home),
         status: listen::status(read),
-        plugins: plugins::list(read, implemented, warnings),
+        plugins: plugins::list(read, implemented),
         plugin_attr: read.value("plugin_attr").cloned().unwrap_or_default(),
         prometheus: prometheus::attr(read),
         charset: nginx::charset(read),

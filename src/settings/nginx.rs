@@ -23,8 +23,21 @@ pub(super) fn workers(read: &mut Reader<'_>, env: &dyn Fn(&str) -> Option<String
     }
     let path = "nginx_config.worker_processes";
     let auto = || cgroup::workers(Path::new("/sys/fs/cgroup"));
-    if let Some(count) = env("APISIX_WORKER_PROCESSES").and_then(|text| text.parse::<usize>().ok()) {
-        return count.clamp(1, MAX_WORKERS as usize);
+    if let Some(text) = env("APISIX_WORKER_PROCESSES").filter(|text| !text.is_empty()) {
+        if text == "auto" {
+            return auto();
+        }
+        match text.parse::<usize>() {
+            Ok(count) if (1..=MAX_WORKERS as usize).contains(&count) => return count,
+            _ => {
+                let expected = format!("auto or a whole number from 1 to {MAX_WORKERS}");
+                read.fail(
+                    path,
+                    format!("environment variable APISIX_WORKER_PROCESSES: expected {expected}, found `{text}`"),
+                );
+                return auto();
+            }
+        }
     }
     match read.value(path) {
         None => auto(),
@@ -39,9 +52,14 @@ pub(super) fn workers(read: &mut Reader<'_>, env: &dyn Fn(&str) -> Option<String
 /// `nginx_config.http.real_ip_*`.
 pub(super) fn real_ip(read: &mut Reader<'_>) -> RealIp {
     let local: IpNet = IpNet::from(std::net::IpAddr::from(std::net::Ipv4Addr::LOCALHOST));
-    let header = read.text("nginx_config.http.real_ip_header").unwrap_or_else(|| "X-Real-IP".into());
+    let header = read
+        .text("nginx_config.http.real_ip_header")
+        .unwrap_or_else(|| "X-Real-IP".into());
     if header.parse::<lockgate_plugin::HeaderKey>().is_err() {
-        read.fail("nginx_config.http.real_ip_header", format!("expected a header name, found `{header}`"));
+        read.fail(
+            "nginx_config.http.real_ip_header",
+            format!("expected a header name, found `{header}`"),
+        );
     }
     let recursive = match read.value("nginx_config.http.real_ip_recursive") {
         // nginx's words, since that is what the original passes on.
@@ -49,9 +67,17 @@ pub(super) fn real_ip(read: &mut Reader<'_>) -> RealIp {
         Some(Value::String(word)) if word == "off" => false,
         _ => read.flag("nginx_config.http.real_ip_recursive", false),
     };
+    // Null takes the trust in this machine away.
+    let default = if read.is_null("nginx_config.http.real_ip_from") {
+        Vec::new()
+    } else {
+        vec![local]
+    };
     RealIp {
         header,
-        from: read.networks("nginx_config.http.real_ip_from").unwrap_or_else(|| vec![local]),
+        from: read
+            .networks("nginx_config.http.real_ip_from")
+            .unwrap_or(default),
         recursive,
     }
 }
@@ -71,19 +97,32 @@ pub(super) fn client(read: &mut Reader<'_>) -> Client {
 /// Idle upstream connections. nginx counts for each worker and upstream, Pingora for all together:
 /// the default is large enough for both.
 pub(super) fn upstream_keepalive(read: &mut Reader<'_>) -> UpstreamKeepalive {
-    let each = read.integer("nginx_config.http.upstream.keepalive", 0, 1 << 20).unwrap_or(320);
+    let each = read
+        .integer("nginx_config.http.upstream.keepalive", 0, 1 << 20)
+        .unwrap_or(320);
     UpstreamKeepalive {
         size: (each as usize).saturating_mul(16).max(1),
-        idle: read.duration("nginx_config.http.upstream.keepalive_timeout", Duration::from_secs(60)),
+        idle: read.duration(
+            "nginx_config.http.upstream.keepalive_timeout",
+            Duration::from_secs(60),
+        ),
     }
 }
 
 /// `nginx_config.http.access_log*`.
 pub(super) fn access_log(read: &mut Reader<'_>, home: &Home) -> Option<AccessLogSettings> {
     let enabled = read.flag("nginx_config.http.enable_access_log", true);
-    let path = read.text("nginx_config.http.access_log").unwrap_or_else(|| "logs/access.log".into());
-    let format = read.text("nginx_config.http.access_log_format").unwrap_or_else(|| LOG_FORMAT.into());
-    let escape = match read.choice("nginx_config.http.access_log_format_escape", &["default", "json", "none"]) {
+    let path =
+        log_file(read, "nginx_config.http.access_log").unwrap_or_else(|| "logs/access.log".into());
+    let format = read
+        .text("nginx_config.http.access_log_format")
+        .unwrap_or_else(|| LOG_FORMAT.into());
+    // A block text ends with a line break; the log writes its own.
+    let format = format.trim_end_matches(['\n', '\r']).to_owned();
+    let escape = match read.choice(
+        "nginx_config.http.access_log_format_escape",
+        &["default", "json", "none"],
+    ) {
         "json" => Escape::Json,
         "none" => Escape::None,
         _ => Escape::Default,
@@ -98,11 +137,27 @@ pub(super) fn access_log(read: &mut Reader<'_>, home: &Home) -> Option<AccessLog
     (enabled && path != "off").then_some(settings)
 }
 
+/// A log's file. What nginx sends to syslog would become a file of an odd name.
+fn log_file(read: &mut Reader<'_>, path: &str) -> Option<String> {
+    let file = read.text(path)?;
+    if !file.starts_with("syslog:") {
+        return Some(file);
+    }
+    read.fail(
+        path,
+        format!("expected a file, found `{file}`: syslog is not written to by this version"),
+    );
+    None
+}
+
 /// `nginx_config.error_log*`. Without a path the log goes to standard error, where supervisors and
 /// containers look for it.
 pub(super) fn error_log(read: &mut Reader<'_>, home: &Home) -> ErrorLog {
-    let path = read.text("nginx_config.error_log").filter(|path| path != "stderr" && path != "/dev/stderr");
-    let words = ["warn", "debug", "info", "notice", "error", "crit", "alert", "emerg"];
+    let path = log_file(read, "nginx_config.error_log")
+        .filter(|path| path != "stderr" && path != "/dev/stderr");
+    let words = [
+        "warn", "debug", "info", "notice", "error", "crit", "alert", "emerg",
+    ];
     let level = match read.value("nginx_config.error_log_level") {
         // Starts and swaps are worth a line unless somebody said otherwise.
         None => "info",
@@ -113,7 +168,10 @@ pub(super) fn error_log(read: &mut Reader<'_>, home: &Home) -> ErrorLog {
             _ => "error",
         },
     };
-    ErrorLog { path: path.map(|path| home.path(&path)), level: level.to_owned() }
+    ErrorLog {
+        path: path.map(|path| home.path(&path)),
+        level: level.to_owned(),
+    }
 }
 
 /// `nginx_config.http.charset`; `off` switches it off.
@@ -122,6 +180,8 @@ pub(super) fn charset(read: &mut Reader<'_>) -> Option<String> {
     if off {
         return None;
     }
-    let charset = read.text("nginx_config.http.charset").unwrap_or_else(|| "utf-8".into());
+    let charset = read
+        .text("nginx_config.http.charset")
+        .unwrap_or_else(|| "utf-8".into());
     (charset != "off").then_some(charset)
 }

@@ -1,6 +1,7 @@
 //! The `plugins` list.
 
-use lockgate_plugin::{Problem, Problems};
+use lockgate_plugin::Problem;
+use lockgate_plugin::schema::closest;
 use serde_json::Value;
 
 use super::read::Reader;
@@ -8,12 +9,23 @@ use crate::config::catalogue::APISIX;
 
 /// Plugins of APISIX that its default list leaves out.
 const NOT_BY_DEFAULT: &[&str] = &[
-    "batch-requests", "brotli", "dubbo-proxy", "error-log-logger", "error-page", "exit-transformer",
-    "gm", "log-rotate", "node-status", "ocsp-stapling", "opentelemetry", "server-info", "skywalking",
+    "batch-requests",
+    "brotli",
+    "dubbo-proxy",
+    "error-log-logger",
+    "error-page",
+    "exit-transformer",
+    "gm",
+    "log-rotate",
+    "node-status",
+    "ocsp-stapling",
+    "opentelemetry",
+    "server-info",
+    "skywalking",
 ];
 
 /// The plugins that may be used. A list in the settings replaces the default.
-pub(super) fn list(read: &mut Reader<'_>, implemented: &[&str], warnings: &mut Problems) -> Vec<String> {
+pub(super) fn list(read: &mut Reader<'_>, implemented: &[&str]) -> Vec<String> {
     let names: Vec<String> = match read.value("plugins") {
         None => {
             let default = APISIX.iter().filter(|name| !NOT_BY_DEFAULT.contains(name));
@@ -24,21 +36,38 @@ pub(super) fn list(read: &mut Reader<'_>, implemented: &[&str], warnings: &mut P
             for (i, item) in list.iter().enumerate() {
                 match item.as_str() {
                     Some(name) => names.push(name.to_owned()),
-                    None => read.fail(&format!("plugins[{i}]"), format!("expected a plugin name, found {item}")),
+                    None => read.wrong(&format!("plugins[{i}]"), "a plugin name", item),
                 }
             }
             names
         }
         Some(other) => {
-            read.fail("plugins", format!("expected a list of plugin names, found {other}"));
+            read.wrong("plugins", "a list of plugin names", other);
             Vec::new()
         }
     };
-    let absent: Vec<&str> =
-        names.iter().map(String::as_str).filter(|name| !implemented.contains(name)).collect();
+    let absent: Vec<String> = names
+        .iter()
+        .filter(|name| !implemented.contains(&name.as_str()))
+        .map(|name| described(name, implemented))
+        .collect();
     if !absent.is_empty() {
-        let text = format!("not available in this version, resources that use them are refused: {}", absent.join(", "));
-        warnings.push(Problem::new("plugins", text));
+        let text = "not available in this version, resources that use them are refused";
+        read.warn(Problem::new(
+            "plugins",
+            format!("{text}: {}", absent.join(", ")),
+        ));
     }
     names
+}
+
+/// A name that is not available; with the one that was meant, when APISIX does not know it either.
+fn described(name: &str, implemented: &[&str]) -> String {
+    if APISIX.contains(&name) {
+        return name.to_owned();
+    }
+    match closest(name, implemented.iter().chain(APISIX).copied()) {
+        Some(close) => format!("{name} (did you mean {close}?)"),
+        None => name.to_owned(),
+    }
 }

@@ -2,6 +2,8 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
+use lockgate_plugin::Problems;
+use lockgate_plugins::observe::prometheus::{Families, Options};
 use serde_json::Value;
 
 use super::listen::address;
@@ -27,8 +29,14 @@ pub struct PrometheusAttr {
 /// Reads the attributes.
 pub(super) fn attr(read: &mut Reader<'_>) -> PrometheusAttr {
     let base = "plugin_attr.prometheus";
-    let ip = address(read, &format!("{base}.export_addr.ip"), Ipv4Addr::LOCALHOST.into());
-    let port = read.integer(&format!("{base}.export_addr.port"), 1, 65_535).unwrap_or(9091);
+    let ip = address(
+        read,
+        &format!("{base}.export_addr.ip"),
+        Ipv4Addr::LOCALHOST.into(),
+    );
+    let port = read
+        .integer(&format!("{base}.export_addr.port"), 1, 65_535)
+        .unwrap_or(9091);
     let path = format!("{base}.default_buckets");
     let default_buckets = match read.value(&path) {
         None => None,
@@ -36,16 +44,45 @@ pub(super) fn attr(read: &mut Reader<'_>) -> PrometheusAttr {
             Some(list.iter().filter_map(Value::as_f64).collect())
         }
         Some(other) => {
-            read.fail(&path, format!("expected a list of numbers, found {other}"));
+            read.wrong(&path, "a list of numbers", other);
             None
         }
     };
-    PrometheusAttr {
-        export_uri: read.text(&format!("{base}.export_uri")).unwrap_or_else(|| "/apisix/prometheus/metrics".into()),
-        metric_prefix: read.text(&format!("{base}.metric_prefix")).unwrap_or_else(|| "apisix_".into()),
-        enable_export_server: read.flag(&format!("{base}.enable_export_server"), true),
-        addr: SocketAddr::new(ip, port as u16),
-        default_buckets,
-        metrics: read.value(&format!("{base}.metrics")).cloned().unwrap_or_default(),
+    let uri = format!("{base}.export_uri");
+    let export_uri = read
+        .text(&uri)
+        .unwrap_or_else(|| "/apisix/prometheus/metrics".into());
+    if !export_uri.starts_with('/') {
+        read.fail(
+            &uri,
+            format!("expected a path that begins with `/`, found `{export_uri}`"),
+        );
     }
+    let attr = PrometheusAttr {
+        export_uri,
+        metric_prefix: read
+            .text(&format!("{base}.metric_prefix"))
+            .unwrap_or_else(|| "apisix_".into()),
+        enable_export_server: read.flag(&format!("{base}.enable_export_server"), true),
+        addr: SocketAddr::new(ip, u16::try_from(port).unwrap_or(9091)),
+        default_buckets,
+        metrics: read
+            .value(&format!("{base}.metrics"))
+            .cloned()
+            .unwrap_or_default(),
+    };
+    check(&attr, &mut read.below(base));
+    attr
+}
+
+/// What the metrics themselves have to say about it.
+fn check(attr: &PrometheusAttr, out: &mut Problems) {
+    let default = Options::default();
+    let options = Options {
+        prefix: attr.metric_prefix.clone(),
+        buckets: attr.default_buckets.clone().unwrap_or(default.buckets),
+        ..Options::default()
+    };
+    options.check(out);
+    Families::read(&attr.metrics, &mut out.at("metrics"));
 }

@@ -4,7 +4,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use lockgate_plugin::Problems;
+use lockgate_plugin::problem::At;
+use lockgate_plugin::{Problem, Problems};
 use serde_json::{Map, Value};
 
 use super::units;
@@ -14,17 +15,35 @@ use crate::document::substitute_env;
 pub(super) struct Reader<'a> {
     root: &'a Value,
     out: &'a mut Problems,
+    warnings: &'a mut Problems,
 }
 
 impl<'a> Reader<'a> {
-    pub(super) fn new(root: &'a Value, out: &'a mut Problems) -> Reader<'a> {
-        Reader { root, out }
+    pub(super) fn new(
+        root: &'a Value,
+        out: &'a mut Problems,
+        warnings: &'a mut Problems,
+    ) -> Reader<'a> {
+        Reader {
+            root,
+            out,
+            warnings,
+        }
     }
 
     /// A value; `None` when it is absent or null.
     pub(super) fn value(&self, path: &str) -> Option<&'a Value> {
-        let found = path.split('.').try_fold(self.root, |here, name| here.get(name))?;
-        (!found.is_null()).then_some(found)
+        self.written(path).filter(|found| !found.is_null())
+    }
+
+    /// Whether null is written where a default could stand: it takes the default away.
+    pub(super) fn is_null(&self, path: &str) -> bool {
+        self.written(path).is_some_and(Value::is_null)
+    }
+
+    fn written(&self, path: &str) -> Option<&'a Value> {
+        path.split('.')
+            .try_fold(self.root, |here, name| here.get(name))
     }
 
     /// Notes a mistake.
@@ -32,7 +51,23 @@ impl<'a> Reader<'a> {
         self.out.add(path, message);
     }
 
-    fn wrong(&mut self, path: &str, expected: &str, found: &Value) {
+    /// Where mistakes below a path are noted.
+    pub(super) fn below(&mut self, path: &str) -> At<'_> {
+        self.out.at(path)
+    }
+
+    /// Notes a mistake that comes with a hint.
+    pub(super) fn push(&mut self, problem: Problem) {
+        self.out.push(problem);
+    }
+
+    /// Notes what one may not expect.
+    pub(super) fn warn(&mut self, warning: Problem) {
+        self.warnings.push(warning);
+    }
+
+    /// Notes a value that is not what it has to be.
+    pub(super) fn wrong(&mut self, path: &str, expected: &str, found: &Value) {
         self.fail(path, format!("expected {expected}, found {}", shown(found)));
     }
 
@@ -60,8 +95,12 @@ impl<'a> Reader<'a> {
     /// One of several words; the first is the default.
     pub(super) fn choice<'w>(&mut self, path: &str, words: &[&'w str]) -> &'w str {
         let default = words.first().copied().unwrap_or("");
-        let Some(value) = self.value(path) else { return default };
-        let found = value.as_str().and_then(|text| words.iter().find(|word| **word == text));
+        let Some(value) = self.value(path) else {
+            return default;
+        };
+        let found = value
+            .as_str()
+            .and_then(|text| words.iter().find(|word| **word == text));
         found.copied().unwrap_or_else(|| {
             self.wrong(path, &format!("one of {}", words.join(", ")), value);
             default
@@ -70,7 +109,12 @@ impl<'a> Reader<'a> {
 
     pub(super) fn integer(&mut self, path: &str, min: u64, max: u64) -> Option<u64> {
         let value = self.value(path)?;
-        let number = value.as_u64().or_else(|| value.as_f64().filter(|f| f.fract() == 0.0 && *f >= 0.0).map(|f| f as u64));
+        let number = value.as_u64().or_else(|| {
+            value
+                .as_f64()
+                .filter(|f| f.fract() == 0.0 && *f >= 0.0)
+                .map(|f| f as u64)
+        });
         match number {
             Some(n) if (min..=max).contains(&n) => Some(n),
             _ => {
@@ -81,17 +125,21 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn duration(&mut self, path: &str, default: Duration) -> Duration {
-        let Some(value) = self.value(path) else { return default };
+        let Some(value) = self.value(path) else {
+            return default;
+        };
         units::duration(value).unwrap_or_else(|| {
-            self.wrong(path, "a duration such as 60s, 1m, 500ms, or a number of seconds", value);
+            self.wrong(path, units::DURATION, value);
             default
         })
     }
 
     pub(super) fn size(&mut self, path: &str, default: u64) -> u64 {
-        let Some(value) = self.value(path) else { return default };
+        let Some(value) = self.value(path) else {
+            return default;
+        };
         units::size(value).unwrap_or_else(|| {
-            self.wrong(path, "a size such as 0, 512k, 10m, or a number of bytes", value);
+            self.wrong(path, units::SIZE, value);
             default
         })
     }
@@ -107,7 +155,10 @@ impl<'a> Reader<'a> {
         let mut nets = Vec::new();
         for (i, item) in list.iter().enumerate() {
             let text = item.as_str().unwrap_or_default();
-            let net = text.parse::<IpNet>().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from));
+            let net = text
+                .parse::<IpNet>()
+                .ok()
+                .or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from));
             match net {
                 Some(net) => nets.push(net),
                 None if text == "unix:" => {}
@@ -141,7 +192,8 @@ fn typed(text: &str) -> Value {
 }
 
 /// Puts environment values into every text. A text that was a reference becomes a number or boolean
-/// when it looks like one, as in APISIX.
+/// when it looks like one, as in APISIX. Where a variable is missing nothing stands: one mistake
+/// shall not look like two.
 pub(super) fn fill_in(
     value: &Value,
     env: &dyn Fn(&str) -> Option<String>,
@@ -149,12 +201,15 @@ pub(super) fn fill_in(
 ) -> Value {
     match value {
         Value::String(text) if text.contains("${{") => match substitute_env(text, env, "") {
+            Ok(filled) if *filled == **text => value.clone(),
             Ok(filled) => typed(&filled),
             Err(problems) => {
-                for problem in problems {
-                    out.add("", problem.message);
+                for mut problem in problems {
+                    // The place in the text says nothing about the place in the file.
+                    (problem.file, problem.place) = (None, None);
+                    out.push(problem);
                 }
-                value.clone()
+                Value::Null
             }
         },
         Value::Array(list) => {
@@ -165,7 +220,9 @@ pub(super) fn fill_in(
             let mut filled = Map::new();
             for (name, value) in map {
                 let value = fill_in(value, env, &mut out.at(name));
-                let name = substitute_env(name, env, "").map_or_else(|_| name.clone(), |n| n.into_owned());
+                // A name that cannot be filled in is an unknown key, and reported as one.
+                let name = substitute_env(name, env, "")
+                    .map_or_else(|_| name.clone(), |name| name.into_owned());
                 filled.insert(name, value);
             }
             Value::Object(filled)

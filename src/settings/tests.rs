@@ -1,5 +1,7 @@
 use super::*;
 
+mod refused;
+
 const MINIMAL: &str = "deployment: {role: data_plane, role_data_plane: {config_provider: yaml}}\n";
 
 fn read(text: &str) -> Result<(Settings, Vec<Problem>), Problems> {
@@ -8,7 +10,12 @@ fn read(text: &str) -> Result<(Settings, Vec<Problem>), Problems> {
         "FLAG" => Some("true".to_owned()),
         _ => None,
     };
-    parse(format!("{MINIMAL}{text}").as_bytes(), Path::new("/etc/lockgate/conf/config.yaml"), &env, &["echo"])
+    parse(
+        format!("{MINIMAL}{text}").as_bytes(),
+        Path::new("/etc/lockgate/conf/config.yaml"),
+        &env,
+        &["echo"],
+    )
 }
 
 fn good(text: &str) -> Settings {
@@ -19,15 +26,20 @@ fn good(text: &str) -> Settings {
 #[track_caller]
 fn bad(text: &str, expected: &[&str]) {
     let problems = read(text).err().unwrap_or_default();
-    let got: Vec<String> =
-        problems.iter().map(|p| p.to_string().replace("/etc/lockgate/conf/config.yaml:", "")).collect();
+    let got: Vec<String> = problems
+        .iter()
+        .map(|p| p.to_string().replace("/etc/lockgate/conf/config.yaml:", ""))
+        .collect();
     assert_eq!(got, expected, "{text}");
 }
 
 #[track_caller]
 fn warned(text: &str, expected: &[&str]) {
     let (_, warnings) = read(text).unwrap_or_else(|e| panic!("{text}: {e}"));
-    let got: Vec<String> = warnings.iter().map(|p| format!("{}: {}", p.path, p.message)).collect();
+    let got: Vec<String> = warnings
+        .iter()
+        .map(|p| format!("{}: {}", p.path, p.message))
+        .collect();
     assert_eq!(got, expected, "{text}");
 }
 
@@ -37,14 +49,32 @@ fn addrs(listen: &[Listen]) -> Vec<String> {
 
 #[test]
 fn listeners_in_every_form() {
-    let check = |text: &str, expected: &[&str]| assert_eq!(addrs(&good(text).listen), expected, "{text}");
+    let check =
+        |text: &str, expected: &[&str]| assert_eq!(addrs(&good(text).listen), expected, "{text}");
     check("", &["0.0.0.0:9080", "[::]:9080"]);
-    check("apisix: {node_listen: 80, enable_ipv6: false}", &["0.0.0.0:80"]);
-    check("apisix: {node_listen: [80, 81], enable_ipv6: false}", &["0.0.0.0:80", "0.0.0.0:81"]);
-    check("apisix: {node_listen: [{ip: 127.0.0.1, port: 80}, {ip: '::1', port: 81}]}", &["127.0.0.1:80", "[::1]:81"]);
-    check("apisix: {node_listen: '${{PORT}}', enable_ipv6: false}", &["0.0.0.0:8080"]);
-    check("apisix: {node_listen: '${{NONE:=7000}}', enable_ipv6: false}", &["0.0.0.0:7000"]);
-    let tls = good("apisix: {ssl: {listen: [{port: 443}], fallback_sni: a.test}, enable_ipv6: false}").tls;
+    check(
+        "apisix: {node_listen: 80, enable_ipv6: false}",
+        &["0.0.0.0:80"],
+    );
+    check(
+        "apisix: {node_listen: [80, 81], enable_ipv6: false}",
+        &["0.0.0.0:80", "0.0.0.0:81"],
+    );
+    check(
+        "apisix: {node_listen: [{ip: 127.0.0.1, port: 80}, {ip: '::1', port: 81}]}",
+        &["127.0.0.1:80", "[::1]:81"],
+    );
+    check(
+        "apisix: {node_listen: '${{PORT}}', enable_ipv6: false}",
+        &["0.0.0.0:8080"],
+    );
+    check(
+        "apisix: {node_listen: '${{NONE:=7000}}', enable_ipv6: false}",
+        &["0.0.0.0:7000"],
+    );
+    let tls =
+        good("apisix: {ssl: {listen: [{port: 443}], fallback_sni: a.test}, enable_ipv6: false}")
+            .tls;
     assert_eq!(addrs(&tls.listen), ["0.0.0.0:443"]);
     assert!(good("apisix: {ssl: {enable: false}}").tls.listen.is_empty());
 }
@@ -64,66 +94,244 @@ fn values_of_every_kind() {
     assert_eq!(settings.client.max_body, 10 << 20);
     assert_eq!(settings.client.send, Duration::from_secs(5));
     assert_eq!(settings.lockgate.drain, Duration::from_secs(3));
-    assert_eq!(settings.source, SourceKind::Yaml("/etc/lockgate/conf/apisix.yaml".into()));
-    let log = settings.access_log.unwrap();
-    assert_eq!((log.path, log.escape), ("/etc/lockgate/off.log".into(), Escape::Json));
-}
-
-#[test]
-fn unknown_keys_come_with_place_and_suggestion() {
-    bad("apisix:\n  node_lisen: 80\n", &["3:3: apisix.node_lisen: unknown key `node_lisen` (did you mean `apisix.node_listen`?)"]);
-    bad("apisx: {}\n", &["2:1: apisx: unknown key `apisx` (did you mean `apisix`?)"]);
-    bad("node_listen: 80\n", &["2:1: node_listen: unknown key `node_listen` (it belongs at `apisix.node_listen`)"]);
-    bad("nginx_config:\n  http:\n    zzz: 1\n", &["4:5: nginx_config.http.zzz: unknown key `zzz`"]);
-}
-
-#[test]
-fn wrong_values_are_all_reported() {
-    bad(
-        "apisix:\n  node_listen: [0, x]\n  enable_http2: 'yes please'\n  router: {http: tree}\n",
-        &[
-            "5:12: apisix.router.http: expected one of radixtree_host_uri, radixtree_uri, radixtree_uri_with_parameter, found \"tree\"",
-            "3:17: apisix.node_listen[0]: expected a port from 1 to 65535, found 0",
-            "3:20: apisix.node_listen[1]: expected a port or {ip, port}, found \"x\"",
-            "4:3: apisix.enable_http2: expected true or false, found \"yes please\"",
-        ],
+    assert_eq!(
+        settings.source,
+        SourceKind::Yaml("/etc/lockgate/conf/apisix.yaml".into())
     );
-    bad("nginx_config: {http: {send_timeout: soon}}\n", &["2:23: nginx_config.http.send_timeout: expected a duration such as 60s, 1m, 500ms, or a number of seconds, found \"soon\""]);
-    bad("nginx_config: {http: {client_max_body_size: big}}\n", &["2:23: nginx_config.http.client_max_body_size: expected a size such as 0, 512k, 10m, or a number of bytes, found \"big\""]);
-    bad("apisix: {trusted_addresses: [10.0.0.0/8, here]}\n", &["2:42: apisix.trusted_addresses[1]: expected an address or network, found \"here\""]);
-    bad("nginx_config: {worker_processes: 0}\n", &["2:16: nginx_config.worker_processes: expected a whole number from 1 to 1024, found 0"]);
-    bad("apisix: {router: 5}\n", &["2:10: apisix.router: expected a mapping, found 5"]);
-    bad("apisix: {node_listen: '${{NONE}}'}\n", &[
-        "2:10: apisix.node_listen: can't find environment variable NONE",
-        "2:10: apisix.node_listen: expected a port or {ip, port}, found \"${{NONE}}\"",
-    ]);
+    let log = settings.access_log.unwrap();
+    assert_eq!(
+        (log.path, log.escape),
+        ("/etc/lockgate/off.log".into(), Escape::Json)
+    );
+}
+
+#[test]
+fn null_takes_trust_away() {
+    assert_eq!(good("").real_ip.from.len(), 1);
+    assert_eq!(
+        good("nginx_config: {http: {real_ip_from: }}").real_ip.from,
+        []
+    );
+    assert_eq!(
+        good("nginx_config: {http: {real_ip_from: ['unix:', '::1']}}")
+            .real_ip
+            .from,
+        ["::1/128".parse().unwrap()]
+    );
+}
+
+#[test]
+fn the_environment_sets_workers() {
+    let check = |value: &str, expected: Result<usize, &str>| {
+        let env = |name: &str| (name == "APISIX_WORKER_PROCESSES").then(|| value.to_owned());
+        let text = format!("{MINIMAL}nginx_config: {{worker_processes: 3}}\n");
+        let read = parse(text.as_bytes(), Path::new("c.yaml"), &env, &[]);
+        let got = read
+            .map(|(settings, _)| settings.workers)
+            .map_err(|e| e.to_string());
+        assert_eq!(
+            got.as_ref().map_err(String::as_str),
+            expected.as_ref().map_err(|e| *e)
+        );
+    };
+    check("5", Ok(5));
+    check("", Ok(3));
+    check(
+        "0",
+        Err(
+            "c.yaml:2:16: nginx_config.worker_processes: environment variable APISIX_WORKER_PROCESSES: expected auto or a whole number from 1 to 1024, found `0`",
+        ),
+    );
+    check(
+        "many",
+        Err(
+            "c.yaml:2:16: nginx_config.worker_processes: environment variable APISIX_WORKER_PROCESSES: expected auto or a whole number from 1 to 1024, found `many`",
+        ),
+    );
 }
 
 #[test]
 fn conflicts_between_listeners() {
-    bad("apisix: {node_listen: 9443, enable_ipv6: false}\n", &["2:1: apisix.ssl.listen: ssl.listen port 9443 conflicts with node_listen"]);
-    bad("apisix: {node_listen: 7085, enable_ipv6: false}\n", &["2:1: apisix.status.port: status port 7085 conflicts with node_listen"]);
+    bad(
+        "apisix: {node_listen: 9443, enable_ipv6: false}\n",
+        &["2:1: apisix.ssl.listen: https listen port 9443 conflicts with http listen"],
+    );
+    bad(
+        "apisix: {node_listen: 7085, enable_ipv6: false}\n",
+        &["2:1: apisix.status.port: status port 7085 conflicts with http listen"],
+    );
+    bad(
+        "apisix: {node_listen: [80, 80]}\n",
+        &["2:10: apisix.node_listen: http listen port 80 conflicts with http listen"],
+    );
+    bad(
+        "apisix: {node_listen: [{ip: 127.0.0.1, port: 80}, {ip: 127.0.0.2, port: 80}]}\n",
+        &[],
+    );
+    bad(
+        "apisix: {status: {port: 7000}}\nplugin_attr: {prometheus: {export_addr: {port: 7000}}}\n",
+        &[
+            "3:42: plugin_attr.prometheus.export_addr.port: prometheus port 7000 conflicts with status",
+        ],
+    );
+    bad(
+        "apisix: {status: {port: 7000}}\nplugin_attr: {prometheus: {enable_export_server: false, export_addr: {port: 7000}}}\n",
+        &[],
+    );
+    bad(
+        "apisix: {node_listen: 7085, status: false, enable_ipv6: false}\n",
+        &[],
+    );
+    bad(
+        "apisix: {node_listen: [], ssl: {enable: false}}\n",
+        &["2:10: apisix.node_listen: there is nothing to listen on"],
+    );
 }
 
 #[test]
 fn providers_that_are_not_there() {
-    let read = |text: &str| parse(text.as_bytes(), Path::new("c.yaml"), &|_| None, &[]).err().map(|p| p.to_string()).unwrap_or_default();
+    let read = |text: &str| {
+        parse(text.as_bytes(), Path::new("c.yaml"), &|_| None, &[])
+            .err()
+            .map(|p| p.to_string())
+            .unwrap_or_default()
+    };
     let check = |text: &str, start: &str| {
         let got = read(text);
-        assert!(got.starts_with(start) && got.contains("config_provider: yaml"), "{text}: {got}");
+        assert!(
+            got.starts_with(start) && got.contains("config_provider: yaml"),
+            "{text}: {got}"
+        );
     };
-    check("deployment: {role: data_plane, role_data_plane: {config_provider: etcd}}", "c.yaml:1:50: deployment.role_data_plane.config_provider: etcd is not available");
-    check("apisix: {}", "c.yaml:1:1: deployment: etcd is not available");
-    check("deployment: {role: control_plane}", "c.yaml:1:14: deployment.role: control_plane is not available");
+    check(
+        "deployment: {role: data_plane, role_data_plane: {config_provider: etcd}}",
+        "c.yaml:1:50: deployment.role_data_plane.config_provider: etcd is not available",
+    );
+    check(
+        "apisix: {}",
+        "c.yaml:1:1: deployment: etcd is not available",
+    );
+    check(
+        "deployment: {role: control_plane}",
+        "c.yaml:1:14: deployment.role: control_plane is not available",
+    );
+}
+
+#[test]
+fn traditional_with_a_file() {
+    let check = |apisix: &str, expected: &[&str]| {
+        let text = format!(
+            "deployment: {{role: traditional, role_traditional: {{config_provider: yaml}}}}\napisix: {apisix}\n"
+        );
+        let (settings, warnings) = parse(
+            text.as_bytes(),
+            Path::new("conf/config.yaml"),
+            &|_| None,
+            &[],
+        )
+        .unwrap();
+        assert_eq!(settings.source, SourceKind::Yaml("conf/apisix.yaml".into()));
+        let warnings: Vec<String> = warnings.iter().map(ToString::to_string).collect();
+        assert_eq!(warnings, expected, "{apisix}");
+    };
+    check("{enable_admin: false}", &[]);
+    check(
+        "{}",
+        &[
+            "conf/config.yaml:1:52: deployment.role_traditional.config_provider: this version has no Admin API: routes come from apisix.yaml beside this file (set apisix.enable_admin: false)",
+        ],
+    );
+}
+
+#[test]
+fn relative_paths_start_beside_conf() {
+    let check = |config: &str, log: &str, source: &str| {
+        let text = format!("{MINIMAL}nginx_config: {{error_log: logs/e.log}}");
+        let (settings, _) = parse(text.as_bytes(), Path::new(config), &|_| None, &[]).unwrap();
+        assert_eq!(settings.error_log.path, Some(log.into()), "{config}");
+        assert_eq!(settings.source.path(), Path::new(source), "{config}");
+    };
+    check(
+        "/opt/gw/conf/config.yaml",
+        "/opt/gw/logs/e.log",
+        "/opt/gw/conf/apisix.yaml",
+    );
+    check(
+        "/opt/gw/config.yaml",
+        "/opt/gw/logs/e.log",
+        "/opt/gw/apisix.yaml",
+    );
+    check("conf/config.yaml", "./logs/e.log", "conf/apisix.yaml");
+    check("config.yaml", "./logs/e.log", "./apisix.yaml");
 }
 
 #[test]
 fn keys_without_effect_get_one_warning() {
     warned("apisix: {enable_reuseport: true, proxy_mode: http}", &[]);
-    warned("apisix: {stream_proxy: {tcp: [9100], udp: [9200]}}", &["apisix.stream_proxy: has no effect: TCP and UDP routes are not served by this version"]);
+    warned(
+        "apisix: {stream_proxy: {tcp: [9100], udp: [9200]}}",
+        &["apisix.stream_proxy: has no effect: TCP and UDP routes are not served by this version"],
+    );
     warned("nginx_config: {http_configuration_snippet: ''}", &[]);
-    warned("plugin_attr: {zipkin: {set_ngx_var: true}, prometheus: {export_uri: /m}}", &[]);
-    warned("plugins: [echo, jwt-auth]", &["plugins: not available in this version, resources that use them are refused: jwt-auth"]);
+    warned(
+        "nginx_config: {http_configuration_snippet: gzip on;}",
+        &[
+            "nginx_config.http_configuration_snippet: has no effect: there is no nginx to put configuration snippets into",
+        ],
+    );
+    // The original's defaults, spelt out, ask for nothing else than what happens.
+    warned(
+        "apisix: {max_post_args_readable_size: 64, resolver_timeout: 5, ssl: {ssl_trusted_certificate: system, ssl_session_tickets: false}}\n\
+         nginx_config: {http: {underscores_in_headers: 'on', proxy_ssl_server_name: true, upstream: {keepalive_requests: 1000}}}",
+        &[],
+    );
+    warned(
+        "apisix: {max_post_args_readable_size: 8, proxy_mode: stream}\n\
+         nginx_config: {http: {underscores_in_headers: off, proxy_ssl_server_name: false}}",
+        &[
+            "apisix.max_post_args_readable_size: has no effect: 64 KiB of a request body can be matched by this version",
+            "apisix.proxy_mode: has no effect: HTTP is served; TCP and UDP routes are not, by this version",
+            "nginx_config.http.underscores_in_headers: has no effect: header names with underscores are always passed on",
+            "nginx_config.http.proxy_ssl_server_name: has no effect: the server name is always sent to https upstreams",
+        ],
+    );
+    warned(
+        "discovery: {nacos: {host: ['http://127.0.0.1:8848']}, dns: {servers: []}}",
+        &[
+            "discovery: has no effect: service discovery is not run by this version: such upstreams have no nodes",
+        ],
+    );
+    bad(
+        "discovery: {nacso: {}}\n",
+        &["2:13: discovery.nacso: unknown key `nacso` (did you mean `discovery.nacos`?)"],
+    );
+    // A data plane has no Admin API in the original either.
+    warned("apisix: {enable_admin: true}", &[]);
+    warned(
+        "plugin_attr: {zipkin: {set_ngx_var: true}, prometheus: {export_uri: /m}}",
+        &[],
+    );
+    warned(
+        "plugins: [echo, jwt-auth]",
+        &["plugins: not available in this version, resources that use them are refused: jwt-auth"],
+    );
+    warned(
+        "plugins: [echo, jwt-atuh, zzz]",
+        &[
+            "plugins: not available in this version, resources that use them are refused: jwt-atuh (did you mean jwt-auth?), zzz",
+        ],
+    );
+    // A plugin of one's own may have attributes; a misspelt name has not.
+    warned(
+        "plugins: [zzz]\nplugin_attr: {zzz: {a: 1}}",
+        &["plugins: not available in this version, resources that use them are refused: zzz"],
+    );
+    bad(
+        "plugin_attr: {promethues: {}}\n",
+        &[
+            "2:15: plugin_attr.promethues: unknown key `promethues` (did you mean `plugin_attr.prometheus`?)",
+        ],
+    );
 }
 
 #[test]

@@ -13,7 +13,9 @@ pub(super) struct Nets {
 
 /// An address or a network such as `10.0.0.0/8`; bits beyond the prefix do not matter.
 pub(super) fn network(text: &str) -> Option<IpNet> {
-    text.parse::<IpNet>().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from))
+    text.parse::<IpNet>()
+        .ok()
+        .or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from))
 }
 
 impl FromIterator<IpNet> for Nets {
@@ -28,7 +30,10 @@ impl FromIterator<IpNet> for Nets {
                 _ => {}
             }
         }
-        Nets { v4: merged(nets.v4), v6: merged(nets.v6) }
+        Nets {
+            v4: merged(nets.v4),
+            v6: merged(nets.v6),
+        }
     }
 }
 
@@ -55,7 +60,7 @@ fn merged<T: Ord + Copy>(mut ranges: Vec<(T, T)>) -> Vec<(T, T)> {
     out
 }
 
-fn within<T: Ord>(ranges: &[(T, T)], at: T) -> bool {
+fn within<T: Ord + Copy>(ranges: &[(T, T)], at: T) -> bool {
     let after = ranges.partition_point(|(first, _)| *first <= at);
     after.checked_sub(1).is_some_and(|i| at <= ranges[i].1)
 }
@@ -77,15 +82,39 @@ mod tests {
     #[test]
     fn members() {
         check(&[], &[], &["0.0.0.0", "::"]);
-        check(&["10.0.0.0/8"], &["10.0.0.0", "10.255.255.255"], &["9.255.255.255", "11.0.0.0", "::"]);
+        check(
+            &["10.0.0.0/8"],
+            &["10.0.0.0", "10.255.255.255"],
+            &["9.255.255.255", "11.0.0.0", "::"],
+        );
         check(&["10.1.2.3/8"], &["10.0.0.1"], &["11.0.0.0"]);
         check(&["0.0.0.0/0"], &["0.0.0.0", "255.255.255.255"], &["::1"]);
-        check(&["::/0"], &["::", "ffff::"], &["10.0.0.1", "::ffff:10.0.0.1"]);
-        check(&["::ffff:10.0.0.0/104"], &["10.1.1.1", "::ffff:10.1.1.1"], &["11.0.0.0"]);
+        check(
+            &["::/0"],
+            &["::", "ffff::"],
+            &["10.0.0.1", "::ffff:10.0.0.1"],
+        );
+        check(
+            &["::ffff:10.0.0.0/104"],
+            &["10.1.1.1", "::ffff:10.1.1.1"],
+            &["11.0.0.0"],
+        );
         // The long network hides the short ones that begin inside it.
         check(
-            &["10.0.1.0/24", "10.0.0.0/16", "10.0.2.1", "192.0.2.1", "192.0.2.3"],
-            &["10.0.255.1", "10.0.2.1", "10.0.1.1", "192.0.2.1", "192.0.2.3"],
+            &[
+                "10.0.1.0/24",
+                "10.0.0.0/16",
+                "10.0.2.1",
+                "192.0.2.1",
+                "192.0.2.3",
+            ],
+            &[
+                "10.0.255.1",
+                "10.0.2.1",
+                "10.0.1.1",
+                "192.0.2.1",
+                "192.0.2.3",
+            ],
             &["10.1.0.0", "192.0.2.2", "192.0.2.4", "1.1.1.1"],
         );
     }
@@ -104,7 +133,11 @@ mod tests {
         let nets: Nets = list.iter().copied().collect();
         for host in 0..512u32 {
             let ip = IpAddr::from(std::net::Ipv4Addr::from(0x0a00_0000 - 128 + host));
-            assert_eq!(nets.contains(ip), list.iter().any(|net| net.contains(&ip)), "{ip}");
+            assert_eq!(
+                nets.contains(ip),
+                list.iter().any(|net| net.contains(&ip)),
+                "{ip}"
+            );
         }
     }
 }

@@ -44,11 +44,17 @@ impl HeaderChanges {
     /// Reads `{add, set, remove}`, or a mapping of names to values that are set.
     pub(super) fn parse(conf: &Map<String, Value>, out: &mut Problems) -> HeaderChanges {
         let mut ops = Vec::new();
-        let is_form = |name: &str| conf.get(name).is_some_and(|v| v.is_object() || v.is_array());
+        let is_form = |name: &str| {
+            conf.get(name)
+                .is_some_and(|v| v.is_object() || v.is_array())
+        };
         if !FORM.into_iter().any(is_form) {
             for (name, value) in conf {
                 if value.is_array() {
-                    out.push(Problem::new(name, "a list needs the form `set: {...}` or `add: {...}`"));
+                    out.push(Problem::new(
+                        name,
+                        "a list needs the form `set: {...}` or `add: {...}`",
+                    ));
                 } else {
                     set(name, value, out, &mut ops);
                 }
@@ -71,8 +77,12 @@ impl HeaderChanges {
     }
 
     fn new(ops: Vec<Op>) -> HeaderChanges {
-        let grouped = |op: &Op| matches!(op, Op::Add(_, text) | Op::Set(_, text) if text.is_grouped());
-        HeaderChanges { wants_groups: ops.iter().any(grouped), ops }
+        let grouped =
+            |op: &Op| matches!(op, Op::Add(_, text) | Op::Set(_, text) if text.is_grouped());
+        HeaderChanges {
+            wants_groups: ops.iter().any(grouped),
+            ops,
+        }
     }
 
     /// Whether some value names a group.
@@ -113,7 +123,11 @@ impl Text {
             parts.push(Part::Text(last));
             return Text::Grouped(parts);
         }
-        if last.is_constant() { Text::Constant(Bytes::copy_from_slice(text.as_bytes())) } else { Text::Template(last) }
+        if last.is_constant() {
+            Text::Constant(Bytes::copy_from_slice(text.as_bytes()))
+        } else {
+            Text::Template(last)
+        }
     }
 
     fn is_grouped(&self) -> bool {
@@ -149,7 +163,9 @@ fn next_group(text: &str) -> Option<(&str, usize, &str)> {
         }
         let after = &text[at + 1..];
         let inner = after.strip_prefix('{').unwrap_or(after);
-        let end = inner.find(|c: char| !c.is_ascii_digit()).unwrap_or(inner.len());
+        let end = inner
+            .find(|c: char| !c.is_ascii_digit())
+            .unwrap_or(inner.len());
         if end == 0 {
             continue;
         }
@@ -159,7 +175,11 @@ fn next_group(text: &str) -> Option<(&str, usize, &str)> {
             (false, _) => &inner[end..],
         };
         // A number too long to read is a group that does not exist.
-        return Some((&text[..at], inner[..end].parse().unwrap_or(usize::MAX), next));
+        return Some((
+            &text[..at],
+            inner[..end].parse().unwrap_or(usize::MAX),
+            next,
+        ));
     }
     None
 }
@@ -178,14 +198,19 @@ fn members<'v>(
 }
 
 fn removals(conf: &Map<String, Value>, out: &mut Problems, ops: &mut Vec<Op>) {
-    let Some(remove) = conf.get("remove") else { return };
+    let Some(remove) = conf.get("remove") else {
+        return;
+    };
     let list = remove.as_array().map_or(&[][..], Vec::as_slice);
     if list.is_empty() {
         out.add("remove", "expect array to have at least 1 items");
     }
     let mut out = out.at("remove");
     for (i, name) in list.iter().enumerate() {
-        match name.as_str().and_then(|name| name.parse::<HeaderKey>().ok()) {
+        match name
+            .as_str()
+            .and_then(|name| name.parse::<HeaderKey>().ok())
+        {
             Some(key) if FRAMING.contains(&key.lower()) => out.at_index(i).add("", framing(&key)),
             Some(key) => ops.push(Op::Remove(key)),
             None => out.at_index(i).add("", "invalid field character in header"),
@@ -196,13 +221,19 @@ fn removals(conf: &Map<String, Value>, out: &mut Problems, ops: &mut Vec<Op>) {
 /// Of several values the first one replaces what was there.
 fn set(name: &str, value: &Value, out: &mut Problems, ops: &mut Vec<Op>) {
     for (i, (key, text)) in values(name, value, out).into_iter().enumerate() {
-        ops.push(if i == 0 { Op::Set(key, text) } else { Op::Add(key, text) });
+        ops.push(if i == 0 {
+            Op::Set(key, text)
+        } else {
+            Op::Add(key, text)
+        });
     }
 }
 
 /// Each value of a header: a text, a number, or a list of them.
 fn values(name: &str, value: &Value, out: &mut Problems) -> Vec<(HeaderKey, Text)> {
-    let list = value.as_array().map_or_else(|| std::slice::from_ref(value), Vec::as_slice);
+    let list = value
+        .as_array()
+        .map_or_else(|| std::slice::from_ref(value), Vec::as_slice);
     if list.is_empty() {
         out.push(Problem::new(name, "expect array to have at least 1 items"));
     }
@@ -212,12 +243,17 @@ fn values(name: &str, value: &Value, out: &mut Problems) -> Vec<(HeaderKey, Text
             Value::String(text) => text.clone(),
             Value::Number(n) => n.to_string(),
             _ => {
-                out.push(Problem::new(name, "wrong type: expected one of string, number"));
+                out.push(Problem::new(
+                    name,
+                    "wrong type: expected one of string, number",
+                ));
                 continue;
             }
         };
         match name_and_value(name, &text, out) {
-            Some(key) if FRAMING.contains(&key.lower()) => out.push(Problem::new(name, framing(&key))),
+            Some(key) if FRAMING.contains(&key.lower()) => {
+                out.push(Problem::new(name, framing(&key)))
+            }
             Some(key) => made.push((key, Text::parse(&text))),
             None => {}
         }
