@@ -40,7 +40,9 @@ pub static ALL: &[PluginDef] = &[
     def::<ProxyRewrite>(),
     def::<Redirect>(),
     def::<ResponseRewrite>(),
-    def::<Prometheus>().metadata::<prometheus::Metadata>().prefer_route(),
+    def::<Prometheus>()
+        .metadata::<prometheus::Metadata>()
+        .prefer_route(),
     def::<Echo>(),
 ];
 
@@ -53,7 +55,10 @@ mod tests {
     fn names_are_unique_and_priorities_fall() {
         let names: HashSet<&str> = ALL.iter().map(|def| def.name).collect();
         assert_eq!(names.len(), ALL.len());
-        assert!(ALL.windows(2).all(|pair| pair[0].priority >= pair[1].priority));
+        assert!(
+            ALL.windows(2)
+                .all(|pair| pair[0].priority >= pair[1].priority)
+        );
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use lockgate_plugin::request::ServerFacts;
 use lockgate_plugin::{Problem, Problems, Shared, StateStore};
-use lockgate_plugins::observe::prometheus::{Metrics, Options as MetricsOptions};
+use lockgate_plugins::observe::prometheus::{Families, Metrics, Options as MetricsOptions};
 use pingora_core::listeners::{ListenerConfig, TcpSocketOptions};
 use pingora_core::protocols::l4::stream::L4BufferSettings;
 use pingora_core::server::configuration::{Opt, ServerConf};
@@ -73,11 +73,18 @@ pub fn load(
     settings: &Settings,
     resolver: Option<Resolver>,
 ) -> Result<Loaded, (Problems, Vec<Problem>)> {
-    let metrics = Arc::new(Metrics::new(&metrics_options(settings)));
+    let metrics = metrics(settings).map_err(|problems| (problems, Vec::new()))?;
     let mut shared = Shared::default();
     shared.insert(Arc::clone(&metrics));
-    let ports = settings.tls.listen.iter().map(|listen| listen.addr.port()).collect();
-    shared.insert(Arc::new(lockgate_plugins::transform::redirect::TlsPorts(ports)));
+    let ports = settings
+        .tls
+        .listen
+        .iter()
+        .map(|listen| listen.addr.port())
+        .collect();
+    shared.insert(Arc::new(lockgate_plugins::transform::redirect::TlsPorts(
+        ports,
+    )));
     let workshop = Workshop {
         catalogue: Catalogue::new(lockgate_plugins::ALL, settings.plugins.clone()),
         shared,
@@ -92,7 +99,10 @@ pub fn load(
     };
     let mut source = FileSource::new(path, format, |name| std::env::var(name).ok());
     let batch = source.load().map_err(|problems| (problems, Vec::new()))?;
-    let wanted = batch.resources.iter().map(|(key, value, _)| (key.clone(), Arc::clone(value)));
+    let wanted = batch
+        .resources
+        .iter()
+        .map(|(key, value, _)| (key.clone(), Arc::clone(value)));
     let changes = graph.difference(wanted.collect());
     let mut applied = graph.apply(changes);
     batch.locate(&mut applied.problems);
@@ -100,16 +110,38 @@ pub fn load(
     applied.warnings.extend(batch.warnings);
     let warnings = applied.warnings.into_iter().collect();
     match applied.problems.into_result() {
-        Ok(()) => Ok(Loaded { graph, source, warnings, metrics }),
+        Ok(()) => Ok(Loaded {
+            graph,
+            source,
+            warnings,
+            metrics,
+        }),
         Err(problems) => Err((problems, warnings)),
     }
+}
+
+fn metrics(settings: &Settings) -> Result<Arc<Metrics>, Problems> {
+    let mut out = Problems::default();
+    let options = metrics_options(settings);
+    let families = {
+        let mut out = out.at("plugin_attr");
+        let mut out = out.at("prometheus");
+        options.check(&mut out);
+        Families::read(&settings.prometheus.metrics, &mut out.at("metrics"))
+    };
+    out.into_result()?;
+    Ok(Arc::new(Metrics::with(&options, &families)))
 }
 
 fn metrics_options(settings: &Settings) -> MetricsOptions {
     let default = MetricsOptions::default();
     MetricsOptions {
         prefix: settings.prometheus.metric_prefix.clone(),
-        buckets: settings.prometheus.default_buckets.clone().unwrap_or(default.buckets),
+        buckets: settings
+            .prometheus
+            .default_buckets
+            .clone()
+            .unwrap_or(default.buckets),
         hostname: hostname(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
     }
@@ -136,8 +168,10 @@ pub fn run(config: &Path, upgrade: bool) -> ExitCode {
         Err((problems, _)) => return refused(&problems),
     };
     warnings.extend(loaded.warnings.iter().cloned());
-    warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
-    match serve(settings, loaded, lookups, upgrade) {
+    warnings
+        .iter()
+        .for_each(|warning| tracing::warn!("{warning}"));
+    match serve(&settings, loaded, lookups, upgrade) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!("{error:#}");
@@ -150,26 +184,44 @@ fn refused(problems: &Problems) -> ExitCode {
     for problem in problems {
         eprintln!("error: {problem}");
     }
-    eprintln!("not started: {} problem(s) in the configuration", problems.len());
+    eprintln!(
+        "not started: {} problem(s) in the configuration",
+        problems.len()
+    );
     ExitCode::FAILURE
 }
 
-fn serve(settings: Settings, loaded: Loaded, lookups: Lookups, upgrade: bool) -> anyhow::Result<()> {
-    let Loaded { graph, source, metrics, .. } = loaded;
+fn serve(
+    settings: &Settings,
+    loaded: Loaded,
+    lookups: Lookups,
+    upgrade: bool,
+) -> anyhow::Result<()> {
+    let Loaded {
+        graph,
+        source,
+        metrics,
+        ..
+    } = loaded;
     let live = Arc::new(Live::new(graph.snapshot()));
     let stats = Arc::new(Stats::default());
     let report: SharedReport = Arc::default();
-    *report.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Report {
+    *report
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner) = Report {
         revision: graph.revision(),
         loaded_at: Some(SystemTime::now()),
         source: source.path().display().to_string(),
         resources: graph.len(),
         rejected: Vec::new(),
     };
-    let core = Arc::new(core(&settings, Arc::clone(&live), Arc::clone(&stats))?);
+    let core = Arc::new(core(settings, Arc::clone(&live), Arc::clone(&stats))?);
 
-    let conf = server_conf(&settings);
-    let opt = Opt { upgrade, ..Opt::default() };
+    let conf = server_conf(settings);
+    let opt = Opt {
+        upgrade,
+        ..Opt::default()
+    };
     let mut server = Server::new_with_opt_and_conf(opt, conf);
     if upgrade {
         tracing::info!(
@@ -179,19 +231,24 @@ fn serve(settings: Settings, loaded: Loaded, lookups: Lookups, upgrade: bool) ->
     }
     if let Some(folder) = settings.lockgate.upgrade_sock.parent() {
         std::fs::create_dir_all(folder).map_err(|e| {
-            anyhow::anyhow!("the folder {} for the hand-over socket cannot be made: {e}", folder.display())
+            anyhow::anyhow!(
+                "the folder {} for the hand-over socket cannot be made: {e}",
+                folder.display()
+            )
         })?;
     }
     // Pingora panics when nobody hands sockets over.
     let taken = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| server.bootstrap()));
     if taken.is_err() {
-        anyhow::bail!("no running process handed over its sockets; without one, start without --upgrade");
+        anyhow::bail!(
+            "no running process handed over its sockets; without one, start without --upgrade"
+        );
     }
 
     let proxy = pingora_proxy::http_proxy(&server.configuration, General::new(Arc::clone(&core)));
-    let proxy = Arc::new(with_http2(proxy, &settings));
+    let proxy = Arc::new(with_http2(proxy, settings));
     let front = Front::new(Arc::clone(&core), proxy);
-    server.add_service(front_service(&settings, &live, front)?);
+    server.add_service(front_service(settings, &live, front)?);
     let listening = Arc::new(AtomicBool::new(false));
     if let Some(addr) = settings.status {
         let page = StatusPage {
@@ -203,12 +260,16 @@ fn serve(settings: Settings, loaded: Loaded, lookups: Lookups, upgrade: bool) ->
     }
     if settings.prometheus.enable_export_server {
         let path = settings.prometheus.export_uri.clone();
-        let page = MetricsPage { metrics, path, stats: Arc::clone(&stats) };
+        let page = MetricsPage {
+            metrics,
+            path,
+            stats: Arc::clone(&stats),
+        };
         server.add_service(small_service("metrics", settings.prometheus.addr, page));
     }
 
     start_config_thread(Writer::new(graph, live, report), source, lookups)?;
-    start_readiness_thread(&settings, listening)?;
+    start_readiness_thread(settings, listening)?;
     exit_when_idle(server.watch_execution_phase(), Arc::clone(&stats));
     let signals = Signals {
         upgrade_sock: settings.lockgate.upgrade_sock.clone(),
@@ -221,14 +282,19 @@ fn serve(settings: Settings, loaded: Loaded, lookups: Lookups, upgrade: bool) ->
     for listen in &settings.tls.listen {
         tracing::info!(address = %listen.addr, "listening for HTTPS");
     }
-    server.run(RunArgs { shutdown_signal: Box::new(signals) });
+    server.run(RunArgs {
+        shutdown_signal: Box::new(signals),
+    });
     Ok(())
 }
 
 fn start_log(settings: &Settings) -> std::io::Result<()> {
     use tracing_subscriber::EnvFilter;
     // Pingora's own lines below `warn` are about every connection.
-    let filter = format!("{0},pingora_core={1},pingora_proxy={1}", settings.error_log.level, "warn");
+    let filter = format!(
+        "{0},pingora_core={1},pingora_proxy={1}",
+        settings.error_log.level, "warn"
+    );
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(filter));
     let builder = tracing_subscriber::fmt().with_env_filter(filter);
     match &settings.error_log.path {
@@ -236,12 +302,21 @@ fn start_log(settings: &Settings) -> std::io::Result<()> {
             if let Some(folder) = path.parent() {
                 std::fs::create_dir_all(folder)?;
             }
-            let file = std::fs::OpenOptions::new().create(true).append(true).open(path)?;
-            builder.with_ansi(false).with_writer(std::sync::Mutex::new(file)).init();
+            let file = std::fs::OpenOptions::new()
+                .create(true)
+                .append(true)
+                .open(path)?;
+            builder
+                .with_ansi(false)
+                .with_writer(std::sync::Mutex::new(file))
+                .init();
         }
         None => {
             let colours = std::io::IsTerminal::is_terminal(&std::io::stderr());
-            builder.with_ansi(colours).with_writer(std::io::stderr).init();
+            builder
+                .with_ansi(colours)
+                .with_writer(std::io::stderr)
+                .init();
         }
     }
     Ok(())
@@ -258,7 +333,10 @@ fn core(settings: &Settings, live: Arc<Live>, stats: Arc<Stats>) -> anyhow::Resu
             let format = access_log::Format::parse(&conf.format, conf.escape);
             let opened = AccessLog::open(&conf.path, format, conf.buffer);
             let log = opened.map_err(|e| {
-                anyhow::anyhow!("the access log {} cannot be opened: {e}", conf.path.display())
+                anyhow::anyhow!(
+                    "the access log {} cannot be opened: {e}",
+                    conf.path.display()
+                )
             })?;
             Some(log)
         }
@@ -269,11 +347,9 @@ fn core(settings: &Settings, live: Arc<Live>, stats: Arc<Stats>) -> anyhow::Resu
         live,
         match_options: settings.match_options,
         addresses: AddressRules {
-            real_ip_header: settings
-                .real_ip
-                .header
-                .parse()
-                .map_err(|e| anyhow::anyhow!("real_ip_header `{}` is {e}", settings.real_ip.header))?,
+            real_ip_header: settings.real_ip.header.parse().map_err(|e| {
+                anyhow::anyhow!("real_ip_header `{}` is {e}", settings.real_ip.header)
+            })?,
             real_ip_from: settings.real_ip.from.clone(),
             recursive: settings.real_ip.recursive,
             trusted: settings.trusted_addresses.clone(),
@@ -326,7 +402,11 @@ fn with_http2(
     proxy
 }
 
-fn front_service(settings: &Settings, live: &Arc<Live>, front: Front) -> anyhow::Result<Service<Front>> {
+fn front_service(
+    settings: &Settings,
+    live: &Arc<Live>,
+    front: Front,
+) -> anyhow::Result<Service<Front>> {
     let mut service = Service::new("front".to_owned(), front);
     for listen in &settings.listen {
         service.add_listener(listener(listen));
@@ -364,31 +444,41 @@ fn small_service<A>(name: &str, addr: SocketAddr, page: A) -> Service<A> {
 /// The thread that changes the configuration: reading, compiling and swapping happen beside the
 /// workers, never on them.
 fn start_config_thread(writer: Writer, source: FileSource, lookups: Lookups) -> anyhow::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    std::thread::Builder::new().name("config".into()).spawn(move || {
-        runtime.block_on(async {
-            let (batches, rx) = mpsc::channel(1);
-            tokio::join!(source.run(batches), writer.run(rx), lookups.run());
-        });
-    })?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    std::thread::Builder::new()
+        .name("config".into())
+        .spawn(move || {
+            runtime.block_on(async {
+                let (batches, rx) = mpsc::channel(1);
+                tokio::join!(source.run(batches), writer.run(rx), lookups.run());
+            });
+        })?;
     Ok(())
 }
 
 /// Says that the process is ready once every listener accepts a connection.
 fn start_readiness_thread(settings: &Settings, listening: Arc<AtomicBool>) -> anyhow::Result<()> {
     const LOOK: Duration = Duration::from_millis(10);
-    let addrs: Vec<SocketAddr> =
-        settings.listen.iter().chain(&settings.tls.listen).map(|listen| reachable(listen.addr)).collect();
-    std::thread::Builder::new().name("readiness".into()).spawn(move || {
-        #[allow(clippy::disallowed_methods)] // A thread of its own that has nothing else to do.
-        while !addrs.iter().all(|addr| {
-            std::net::TcpStream::connect_timeout(addr, Duration::from_secs(1)).is_ok()
-        }) {
-            std::thread::sleep(LOOK);
-        }
-        listening.store(true, Ordering::Release);
-        tracing::info!("ready");
-    })?;
+    let addrs: Vec<SocketAddr> = settings
+        .listen
+        .iter()
+        .chain(&settings.tls.listen)
+        .map(|listen| reachable(listen.addr))
+        .collect();
+    std::thread::Builder::new()
+        .name("readiness".into())
+        .spawn(move || {
+            #[allow(clippy::disallowed_methods)] // A thread of its own that has nothing else to do.
+            while !addrs.iter().all(|addr| {
+                std::net::TcpStream::connect_timeout(addr, Duration::from_secs(1)).is_ok()
+            }) {
+                std::thread::sleep(LOOK);
+            }
+            listening.store(true, Ordering::Release);
+            tracing::info!("ready");
+        })?;
     Ok(())
 }
 

@@ -18,10 +18,18 @@ pub fn check(config: &Path) -> ExitCode {
         Err(problems) => return failed(&[], &problems),
     };
     match gateway::load(&settings, None) {
-        Ok(Loaded { graph, warnings: more, .. }) => {
+        Ok(Loaded {
+            graph,
+            warnings: more,
+            ..
+        }) => {
             warnings.extend(more);
             print_warnings(&warnings);
-            println!("ok: {} resources in {}", graph.len(), settings.source.path().display());
+            println!(
+                "ok: {} resources in {}",
+                graph.len(),
+                settings.source.path().display()
+            );
             ExitCode::SUCCESS
         }
         Err((problems, more)) => {
@@ -32,13 +40,21 @@ pub fn check(config: &Path) -> ExitCode {
 }
 
 fn print_warnings(warnings: &[Problem]) {
-    warnings.iter().for_each(|warning| println!("warning: {warning}"));
+    warnings
+        .iter()
+        .for_each(|warning| println!("warning: {warning}"));
 }
 
 fn failed(warnings: &[Problem], problems: &Problems) -> ExitCode {
     print_warnings(warnings);
-    problems.iter().for_each(|problem| println!("error: {problem}"));
-    let plural = if problems.len() == 1 { "problem" } else { "problems" };
+    problems
+        .iter()
+        .for_each(|problem| println!("error: {problem}"));
+    let plural = if problems.len() == 1 {
+        "problem"
+    } else {
+        "problems"
+    };
     println!("{} {plural}", problems.len());
     ExitCode::FAILURE
 }
@@ -62,12 +78,20 @@ fn print_routes(graph: &Graph) {
     let snapshot = graph.snapshot();
     if !snapshot.global.is_empty() {
         println!("global rules");
-        snapshot.global.describe().iter().for_each(|line| println!("    {line}"));
+        snapshot
+            .global
+            .describe()
+            .iter()
+            .for_each(|line| println!("    {line}"));
     }
     for Listed { host, uri, entry } in snapshot.router.iter() {
         let route = &entry.value;
         let methods: Vec<&str> = entry.methods.names().collect();
-        let methods = if methods.is_empty() { "ANY".to_owned() } else { methods.join(",") };
+        let methods = if methods.is_empty() {
+            "ANY".to_owned()
+        } else {
+            methods.join(",")
+        };
         let target = match &route.target {
             Target::Upstream(upstream) => {
                 let shape = upstream.shape();
@@ -77,7 +101,12 @@ fn print_routes(graph: &Graph) {
                     .iter()
                     .map(|node| format!("{}:{} ({})", node.host, node.port, node.weight))
                     .collect();
-                format!("{} {}://[{}]", upstream.key, shape.spec.scheme.name(), nodes.join(", "))
+                format!(
+                    "{} {}://[{}]",
+                    upstream.key,
+                    shape.spec.scheme.name(),
+                    nodes.join(", ")
+                )
             }
             Target::None => "no upstream".to_owned(),
             Target::MissingUpstream => "upstream missing (502)".to_owned(),
@@ -85,19 +114,41 @@ fn print_routes(graph: &Graph) {
             Target::MissingPluginConfig => "plugin_config missing (503)".to_owned(),
         };
         let host = host.map_or("*", |host| host);
-        println!("{methods} {host}{uri}  route {} priority {} -> {target}", entry.id, entry.priority);
+        println!(
+            "{methods} {host}{uri}  route {} priority {} -> {target}",
+            entry.id, entry.priority
+        );
         println!("    lane: general");
         if entry.vars.is_some() || !entry.remote_addrs.is_empty() {
             let addrs: Vec<String> = entry.remote_addrs.iter().map(ToString::to_string).collect();
-            let vars = if entry.vars.is_some() { " and vars" } else { "" };
-            println!("    only from: {}{vars}", if addrs.is_empty() { "anywhere".to_owned() } else { addrs.join(", ") });
+            let vars = if entry.vars.is_some() {
+                " and vars"
+            } else {
+                ""
+            };
+            println!(
+                "    only from: {}{vars}",
+                if addrs.is_empty() {
+                    "anywhere".to_owned()
+                } else {
+                    addrs.join(", ")
+                }
+            );
         }
-        route.plan.describe().iter().for_each(|line| println!("    {line}"));
+        route
+            .plan
+            .describe()
+            .iter()
+            .for_each(|line| println!("    {line}"));
     }
 }
 
 /// Prints the version.
 pub fn version() -> ExitCode {
-    println!("lockgate {} (compatible with APISIX {})", env!("CARGO_PKG_VERSION"), gateway::APISIX_VERSION);
+    println!(
+        "lockgate {} (compatible with APISIX {})",
+        env!("CARGO_PKG_VERSION"),
+        gateway::APISIX_VERSION
+    );
     ExitCode::SUCCESS
 }

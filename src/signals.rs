@@ -101,7 +101,9 @@ async fn wait_or(duration: Duration, int: &mut Signal) {
 fn successor_waits(sock: &Path) -> bool {
     /// The flag of a socket that accepts connections (`SO_ACCEPTCON`).
     const ACCEPTS: &str = "00010000";
-    let Ok(table) = std::fs::read_to_string("/proc/net/unix") else { return false };
+    let Ok(table) = std::fs::read_to_string("/proc/net/unix") else {
+        return false;
+    };
     let wanted = sock.to_string_lossy();
     table.lines().any(|line| {
         let mut words = line.split_whitespace();
@@ -125,13 +127,19 @@ pub fn exit_when_idle(mut phases: broadcast::Receiver<ExecutionPhase>, stats: Ar
         while since.elapsed() < LAST_MOMENT || stats.in_flight.load(Ordering::Acquire) > 0 {
             std::thread::sleep(LOOK);
         }
-        tracing::info!(waited_ms = since.elapsed().as_millis() as u64, "nothing in flight: ending");
+        tracing::info!(
+            waited_ms = since.elapsed().as_millis() as u64,
+            "nothing in flight: ending"
+        );
         // Access log lines are written within half a second of the last request.
         #[allow(clippy::disallowed_methods)]
         std::thread::sleep(crate::observe::access_log::FLUSH_EVERY + LOOK);
         std::process::exit(0);
     };
-    if let Err(error) = std::thread::Builder::new().name("drain".into()).spawn(watch) {
+    if let Err(error) = std::thread::Builder::new()
+        .name("drain".into())
+        .spawn(watch)
+    {
         tracing::warn!(%error, "no thread to watch the drain: the whole grace period will be waited for");
     }
 }

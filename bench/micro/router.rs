@@ -79,20 +79,26 @@ fn find(bencher: Bencher<'_, '_>, mode: Mode, count: usize, hot: usize) {
     let request = || {
         next.set((next.get() + STRIDE) % hot);
         let at = next.get() * spread;
-        let path = if at.is_multiple_of(2) { path(at) } else { path(at) + "/7/details" };
+        let path = if at.is_multiple_of(2) {
+            path(at)
+        } else {
+            path(at) + "/7/details"
+        };
         (host(at), path)
     };
-    bencher.with_inputs(request).bench_local_refs(|(host, path)| {
-        let input = MatchInput {
-            path,
-            host,
-            http_host: host.as_bytes(),
-            method: "GET",
-            remote: IpAddr::V4(Ipv4Addr::LOCALHOST),
-            vars: &NoVars,
-        };
-        assert!(router.find(black_box(&input)).is_some());
-    });
+    bencher
+        .with_inputs(request)
+        .bench_local_refs(|(host, path)| {
+            let input = MatchInput {
+                path,
+                host,
+                http_host: host.as_bytes(),
+                method: "GET",
+                remote: IpAddr::V4(Ipv4Addr::LOCALHOST),
+                vars: &NoVars,
+            };
+            assert!(router.find(black_box(&input)).is_some());
+        });
 }
 
 /// Every route is asked for as often as every other: all of a large table comes from memory.

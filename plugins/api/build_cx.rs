@@ -33,7 +33,11 @@ impl BuildCx<'_> {
 
     /// The plugin's metadata, typed; `None` when there is none. It was checked before.
     pub fn metadata<T: DeserializeOwned>(&self) -> Option<T> {
-        if self.metadata.is_null() { None } else { T::deserialize(self.metadata).ok() }
+        if self.metadata.is_null() {
+            None
+        } else {
+            T::deserialize(self.metadata).ok()
+        }
     }
 
     /// A process-wide object, if the gateway provides one of this type.
@@ -56,7 +60,9 @@ impl Shared {
 
     /// The object of this type.
     pub fn get<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
-        Arc::clone(self.objects.get(&TypeId::of::<T>())?).downcast().ok()
+        Arc::clone(self.objects.get(&TypeId::of::<T>())?)
+            .downcast()
+            .ok()
     }
 }
 

@@ -54,7 +54,13 @@ impl<'a> Ctx<'a> {
         work: &'a mut Work,
         env: &'a dyn Env,
     ) -> Ctx<'a> {
-        Ctx { req, resp, work, env, link: 0 }
+        Ctx {
+            req,
+            resp,
+            work,
+            env,
+            link: 0,
+        }
     }
 
     /// For the chain: which plugin instance is about to run.
@@ -89,7 +95,11 @@ impl<'a> Ctx<'a> {
 
     /// `http` or `https`: how the client's connection came in.
     pub fn scheme(&self) -> &'static str {
-        if self.work.conn.tls.is_some() { "https" } else { "http" }
+        if self.work.conn.tls.is_some() {
+            "https"
+        } else {
+            "http"
+        }
     }
 
     /// The host the client asked for: lower case, no port.
@@ -114,7 +124,10 @@ impl<'a> Ctx<'a> {
 
     /// Every value of a request header, after edits.
     pub fn each_header(&self, key: &HeaderKey, f: &mut dyn FnMut(&[u8])) {
-        self.work.request.headers.each(key, |f| self.req.each(key, f), f);
+        self.work
+            .request
+            .headers
+            .each(key, |f| self.req.each(key, f), f);
     }
 
     /// The first value of a query argument, percent-decoded; empty for `?name` without a value.
@@ -257,7 +270,11 @@ impl<'a> Ctx<'a> {
 
     /// Variables of this request, for [`Expr`] and [`Template`](crate::Template).
     pub fn lookup(&self) -> Lookup<'_> {
-        Lookup { req: self.req, resp: self.resp, work: self.work }
+        Lookup {
+            req: self.req,
+            resp: self.resp,
+            work: self.work,
+        }
     }
 
     /// Whether an expression holds.
@@ -349,7 +366,10 @@ impl Gates {
 
     /// The remembered result, if there is one.
     pub fn get(&self, identity: usize) -> Option<bool> {
-        self.seen.iter().find(|(id, _)| *id == identity).map(|(_, open)| *open)
+        self.seen
+            .iter()
+            .find(|(id, _)| *id == identity)
+            .map(|(_, open)| *open)
     }
 
     /// Remembers a result.

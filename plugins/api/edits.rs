@@ -154,7 +154,8 @@ fn clean(value: Bytes) -> Bytes {
 /// # Errors
 /// The problem to report, its path being the name itself.
 pub fn header_key(name: &str) -> Result<HeaderKey, Problem> {
-    name.parse().map_err(|e: crate::header::BadHeaderName| Problem::new(name, e.to_string()))
+    name.parse()
+        .map_err(|e: crate::header::BadHeaderName| Problem::new(name, e.to_string()))
 }
 
 /// Text for a header value: borrowed when it is valid UTF-8.
@@ -210,7 +211,11 @@ mod tests {
 
     #[test]
     fn a_value_cannot_start_a_new_line() {
-        check(|e, k| e.set(k, "a\r\nEvil: 1\0".into()), &[], &["a%0D%0AEvil: 1%00"]);
+        check(
+            |e, k| e.set(k, "a\r\nEvil: 1\0".into()),
+            &[],
+            &["a%0D%0AEvil: 1%00"],
+        );
         check(|e, k| e.set(k, "a\tb".into()), &[], &["a\tb"]);
     }
 }

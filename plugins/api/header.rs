@@ -31,7 +31,10 @@ impl HeaderKey {
     /// first use shows; it becomes `x-invalid` then rather than a panic.
     pub fn constant(spelled: &'static str) -> HeaderKey {
         match http::HeaderName::from_bytes(spelled.as_bytes()) {
-            Ok(name) => HeaderKey { name, spelled: Bytes::from_static(spelled.as_bytes()) },
+            Ok(name) => HeaderKey {
+                name,
+                spelled: Bytes::from_static(spelled.as_bytes()),
+            },
             Err(_) => {
                 debug_assert!(false, "`{spelled}` is not a header name");
                 HeaderKey {
@@ -83,7 +86,10 @@ impl std::str::FromStr for HeaderKey {
     type Err = BadHeaderName;
     fn from_str(text: &str) -> Result<Self, BadHeaderName> {
         let name = http::HeaderName::from_bytes(text.as_bytes()).map_err(|_| BadHeaderName)?;
-        Ok(HeaderKey { name, spelled: Bytes::copy_from_slice(text.as_bytes()) })
+        Ok(HeaderKey {
+            name,
+            spelled: Bytes::copy_from_slice(text.as_bytes()),
+        })
     }
 }
 

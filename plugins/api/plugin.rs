@@ -51,7 +51,10 @@ pub struct PluginError {
 impl PluginError {
     /// A failure with the stock 500 answer.
     pub fn new(message: impl Into<String>) -> PluginError {
-        PluginError { message: message.into(), reply: None }
+        PluginError {
+            message: message.into(),
+            reply: None,
+        }
     }
 
     /// A failure with the plugin's own answer.
@@ -135,7 +138,9 @@ pub trait Plugin: Sized + Send + Sync + 'static {
 }
 
 fn unwritten<'a>(name: &'static str) -> Outcome<'a> {
-    Err(PluginError::new(format!("plugin {name} is linked in a phase it does not implement")))
+    Err(PluginError::new(format!(
+        "plugin {name} is linked in a phase it does not implement"
+    )))
 }
 
 /// A built plugin with its type erased: what a plan links to.

@@ -101,7 +101,10 @@ impl Problems {
     pub fn at(&mut self, segment: &str) -> At<'_> {
         let len = self.prefix.len();
         self.prefix = join(&self.prefix, segment);
-        At { problems: self, len }
+        At {
+            problems: self,
+            len,
+        }
     }
 
     /// A guard for position `index` of a list.
@@ -238,7 +241,8 @@ mod tests {
 
     #[test]
     fn place_and_hint_are_shown() {
-        let mut problem = Problem::new("apisix.node_lisen", "unknown key").hint("did you mean `node_listen`?");
+        let mut problem =
+            Problem::new("apisix.node_lisen", "unknown key").hint("did you mean `node_listen`?");
         problem.file = Some("conf/config.yaml".into());
         problem.place = Some((3, 5));
         assert_eq!(

@@ -37,12 +37,20 @@ pub struct Reply {
 impl Reply {
     /// A status with the stock page where one exists, as a plugin answers that gives no body.
     pub fn status(status: u16) -> Reply {
-        Reply { status, body: Body::Stock, headers: Vec::new(), reason: "" }
+        Reply {
+            status,
+            body: Body::Stock,
+            headers: Vec::new(),
+            reason: "",
+        }
     }
 
     /// A status with a text body, sent as it is.
     pub fn text(status: u16, body: impl Into<Bytes>) -> Reply {
-        Reply { body: Body::Bytes(body.into()), ..Reply::status(status) }
+        Reply {
+            body: Body::Bytes(body.into()),
+            ..Reply::status(status)
+        }
     }
 
     /// A status with a JSON body and a newline, as APISIX sends tables.

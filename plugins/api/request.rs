@@ -63,7 +63,13 @@ pub struct ServerFacts {
 impl Default for Conn {
     fn default() -> Self {
         let nowhere = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
-        Conn { peer: nowhere, local: nowhere, tls: None, id: 0, server: Arc::default() }
+        Conn {
+            peer: nowhere,
+            local: nowhere,
+            tls: None,
+            id: 0,
+            server: Arc::default(),
+        }
     }
 }
 
@@ -295,10 +301,18 @@ impl Work {
         init: impl FnOnce() -> T,
     ) -> &mut T {
         let kind = TypeId::of::<T>();
-        let at = match self.locals.iter().position(|l| l.link == link && l.kind == kind) {
+        let at = match self
+            .locals
+            .iter()
+            .position(|l| l.link == link && l.kind == kind)
+        {
             Some(at) => at,
             None => {
-                self.locals.push(Local { link, kind, value: Box::new(init()) });
+                self.locals.push(Local {
+                    link,
+                    kind,
+                    value: Box::new(init()),
+                });
                 self.locals.len() - 1
             }
         };
@@ -312,7 +326,10 @@ impl Work {
     /// The value that link `link` keeps for this request, if it made one.
     pub(crate) fn get_local<T: Any + Send + Sync>(&self, link: usize) -> Option<&T> {
         let kind = TypeId::of::<T>();
-        let local = self.locals.iter().find(|l| l.link == link && l.kind == kind)?;
+        let local = self
+            .locals
+            .iter()
+            .find(|l| l.link == link && l.kind == kind)?;
         local.value.downcast_ref()
     }
 }

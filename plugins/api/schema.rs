@@ -52,7 +52,10 @@ pub fn of<T: JsonSchema>() -> Value {
         s.inline_subschemas = true;
         s.meta_schema = None;
     });
-    let mut schema = settings.into_generator().into_root_schema_for::<T>().to_value();
+    let mut schema = settings
+        .into_generator()
+        .into_root_schema_for::<T>()
+        .to_value();
     if let Some(map) = schema.as_object_mut() {
         map.shift_remove("title");
         map.shift_remove("$schema");
@@ -64,7 +67,11 @@ pub fn of<T: JsonSchema>() -> Value {
 pub fn cached<T: JsonSchema + 'static>() -> Arc<Value> {
     // A memo of constants: what a type's schema is never changes.
     static MEMO: LazyLock<Mutex<HashMap<TypeId, Arc<Value>>>> = LazyLock::new(Mutex::default);
-    let known = MEMO.lock().unwrap_or_else(PoisonError::into_inner).get(&TypeId::of::<T>()).cloned();
+    let known = MEMO
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .get(&TypeId::of::<T>())
+        .cloned();
     known.unwrap_or_else(|| {
         // Made without the lock, so that a type may ask for the schema of another.
         let made = Arc::new(of::<T>());
@@ -83,7 +90,10 @@ pub fn validate(schema: &Value, value: &Value, out: &mut Problems) {
         out.push(violation.into_problem());
     }
     if cut {
-        out.add("", format!("more than {MAX_VIOLATIONS} violations; the rest is not listed"));
+        out.add(
+            "",
+            format!("more than {MAX_VIOLATIONS} violations; the rest is not listed"),
+        );
     }
 }
 
@@ -91,7 +101,11 @@ pub fn validate(schema: &Value, value: &Value, out: &mut Problems) {
 /// `property "a" validation failed: failed to validate item 2: wrong type: ...`. `None` when the
 /// value is valid.
 pub fn apisix_text(schema: &Value, value: &Value) -> Option<String> {
-    check::violations(schema, value).0.into_iter().next().map(|violation| violation.nested)
+    check::violations(schema, value)
+        .0
+        .into_iter()
+        .next()
+        .map(|violation| violation.nested)
 }
 
 /// Makes a value that [`validate`] accepted digestible for serde: `[]` becomes `{}` and back where
@@ -104,5 +118,7 @@ pub fn settle<'a>(schema: &Value, value: &'a Value) -> Cow<'a, Value> {
 /// Whether a text refers to a secret or an environment variable that is filled in later.
 pub fn is_secret_ref(text: &str) -> bool {
     text.starts_with("$secret://")
-        || text.get(..7).is_some_and(|head| head.eq_ignore_ascii_case("$env://"))
+        || text
+            .get(..7)
+            .is_some_and(|head| head.eq_ignore_ascii_case("$env://"))
 }

@@ -52,7 +52,10 @@ type Holders = SmallVec<[Arc<ConsumerCredential>; 1]>;
 
 /// By names, so that the winner does not depend on the order of arrival.
 fn rank(credential: &ConsumerCredential) -> (&str, Option<&str>) {
-    (&credential.consumer.username, credential.credential_id.as_deref())
+    (
+        &credential.consumer.username,
+        credential.credential_id.as_deref(),
+    )
 }
 
 impl ConsumerTable {
@@ -85,8 +88,13 @@ impl ConsumerTable {
     pub fn forget(&mut self, plugin: &str, key: &str, credential: &Arc<ConsumerCredential>) {
         let table = self.keys.iter_mut().find(|(name, _)| &**name == plugin);
         let Some((_, table)) = table else { return };
-        let Some(holders) = table.get(key) else { return };
-        match holders.iter().position(|held| Arc::ptr_eq(held, credential)) {
+        let Some(holders) = table.get(key) else {
+            return;
+        };
+        match holders
+            .iter()
+            .position(|held| Arc::ptr_eq(held, credential))
+        {
             None => {}
             Some(_) if holders.len() == 1 => table.remove(key),
             Some(at) => drop(table.entry(key.into()).or_default().remove(at)),
@@ -104,15 +112,15 @@ impl ConsumerTable {
             .names
             .iter()
             .map(|(name, entry)| {
-                let names = |list: &Instances| -> Vec<&str> { list.iter().map(|i| i.def.name).collect() };
+                let names =
+                    |list: &Instances| -> Vec<&str> { list.iter().map(|i| i.def.name).collect() };
                 let group = entry.plugins.group.as_ref().map(names);
                 format!("consumer {name}: {:?} {group:?}", names(&entry.plugins.own))
             })
             .chain(self.keys.iter().flat_map(|(plugin, table)| {
-                let line = move |(key, found): (&Box<str>, &Holders)| {
-                    format!("credential {plugin} {key}: {found:?}")
-                };
-                table.iter().map(line)
+                table
+                    .iter()
+                    .map(move |(key, found)| format!("credential {plugin} {key}: {found:?}"))
             }))
             .collect();
         lines.sort();
@@ -146,7 +154,9 @@ impl<K, V> Default for Shards<K, V> {
     fn default() -> Self {
         // All parts start as the same empty map.
         let empty = Arc::new(Part::default());
-        Shards { parts: (0..PARTS).map(|_| Arc::clone(&empty)).collect() }
+        Shards {
+            parts: (0..PARTS).map(|_| Arc::clone(&empty)).collect(),
+        }
     }
 }
 

@@ -149,9 +149,18 @@ impl Graph {
     /// The changes that lead from what is there to exactly `resources`.
     pub fn difference(&self, resources: Vec<(Key, Arc<Value>)>) -> Vec<Change> {
         let wanted: rustc_hash::FxHashSet<&Key> = resources.iter().map(|(key, _)| key).collect();
-        let gone: Vec<Key> = self.prints.keys().filter(|key| !wanted.contains(key)).cloned().collect();
+        let gone: Vec<Key> = self
+            .prints
+            .keys()
+            .filter(|key| !wanted.contains(key))
+            .cloned()
+            .collect();
         let mut changes: Vec<Change> = gone.into_iter().map(Change::Delete).collect();
-        changes.extend(resources.into_iter().map(|(key, value)| Change::Put(key, value)));
+        changes.extend(
+            resources
+                .into_iter()
+                .map(|(key, value)| Change::Put(key, value)),
+        );
         changes
     }
 
@@ -205,7 +214,9 @@ impl Graph {
         let decoded = decode(&key, raw, &self.workshop.catalogue, &mut applied.warnings);
         let taken = decoded.and_then(|resource| {
             self.take(&key, resource, dirty).map_err(|mut problems| {
-                problems.iter_mut().for_each(|problem| problem.resource = key.to_string());
+                problems
+                    .iter_mut()
+                    .for_each(|problem| problem.resource = key.to_string());
                 problems
             })
         });
@@ -240,8 +251,14 @@ impl Graph {
                     websocket: service.enable_websocket.unwrap_or(false),
                     hosts: lower(service.hosts.iter().flatten()),
                 };
-                let refers: Vec<Key> =
-                    node.upstream_id.iter().map(|id| Key { kind: Kind::Upstream, id: Arc::clone(id) }).collect();
+                let refers: Vec<Key> = node
+                    .upstream_id
+                    .iter()
+                    .map(|id| Key {
+                        kind: Kind::Upstream,
+                        id: Arc::clone(id),
+                    })
+                    .collect();
                 self.refer(key, &refers);
                 self.services.insert(Arc::clone(id), node);
                 self.touch_users(key, dirty);
@@ -255,13 +272,17 @@ impl Graph {
             }
             Resource::PluginConfig(config) => {
                 let old = self.plugin_configs.get(id);
-                let made = self.workshop.instances(&key.to_string(), Some(&config.plugins), old)?;
+                let made = self
+                    .workshop
+                    .instances(&key.to_string(), Some(&config.plugins), old)?;
                 self.plugin_configs.insert(Arc::clone(id), made);
                 self.touch_users(key, dirty);
             }
             Resource::ConsumerGroup(group) => {
                 let old = self.groups.get(id);
-                let made = self.workshop.instances(&key.to_string(), Some(&group.plugins), old)?;
+                let made = self
+                    .workshop
+                    .instances(&key.to_string(), Some(&group.plugins), old)?;
                 self.groups.insert(Arc::clone(id), made);
                 self.touch_users(key, dirty);
             }
@@ -269,13 +290,17 @@ impl Graph {
             Resource::Credential(credential) => self.take_credential(key, &credential, dirty)?,
             Resource::GlobalRule(rule) => {
                 let old = self.global_rules.get(id);
-                let made = self.workshop.instances(&key.to_string(), Some(&rule.plugins), old)?;
+                let made = self
+                    .workshop
+                    .instances(&key.to_string(), Some(&rule.plugins), old)?;
                 self.global_rules.insert(Arc::clone(id), made);
                 dirty.global = true;
             }
             Resource::Ssl(ssl) => self.take_ssl(id, &ssl, dirty),
             Resource::PluginMetadata(value) => {
-                self.workshop.metadata.insert(Arc::clone(id), Arc::new(value));
+                self.workshop
+                    .metadata
+                    .insert(Arc::clone(id), Arc::new(value));
                 dirty.metadata.insert(Arc::clone(id));
             }
             Resource::Unserved => {}
@@ -399,10 +424,7 @@ impl Graph {
             _ => &[],
         };
         // Only resources that are referred to have an entry, and a resource refers to few.
-        let old: Vec<Key> = match self.references(from) {
-            Some(old) => old,
-            None => Vec::new(),
-        };
+        let old = self.references(from).unwrap_or_default();
         debug_assert!(to.iter().all(|key| kinds.contains(&key.kind)));
         for key in old.iter().filter(|key| !to.contains(key)) {
             if let Some(users) = self.users.get_mut(key) {
@@ -413,17 +435,29 @@ impl Graph {
             }
         }
         for key in to {
-            self.users.entry(key.clone()).or_default().insert(from.clone());
+            self.users
+                .entry(key.clone())
+                .or_default()
+                .insert(from.clone());
         }
     }
 
     /// What a resource refers to so far.
     fn references(&self, from: &Key) -> Option<Vec<Key>> {
-        let key = |kind, id: &Option<Arc<str>>| id.as_ref().map(|id| Key { kind, id: Arc::clone(id) });
+        let key = |kind, id: &Option<Arc<str>>| {
+            id.as_ref().map(|id| Key {
+                kind,
+                id: Arc::clone(id),
+            })
+        };
         Some(match from.kind {
             Kind::Route => self.routes.get(&from.id)?.references(),
-            Kind::Service => key(Kind::Upstream, &self.services.get(&from.id)?.upstream_id).into_iter().collect(),
-            Kind::Consumer => key(Kind::ConsumerGroup, &self.consumers.get(&from.id)?.group_id).into_iter().collect(),
+            Kind::Service => key(Kind::Upstream, &self.services.get(&from.id)?.upstream_id)
+                .into_iter()
+                .collect(),
+            Kind::Consumer => key(Kind::ConsumerGroup, &self.consumers.get(&from.id)?.group_id)
+                .into_iter()
+                .collect(),
             _ => return None,
         })
     }
@@ -460,7 +494,9 @@ impl Graph {
         if dirty.tls {
             let mut table = SniTable::default();
             for (_, names, entry) in &self.ssls {
-                names.iter().for_each(|name| table.insert(name, Arc::clone(entry)));
+                names
+                    .iter()
+                    .for_each(|name| table.insert(name, Arc::clone(entry)));
             }
             self.snapshot.tls = Arc::new(table);
         }
@@ -475,7 +511,11 @@ impl Graph {
 
     /// Merges all global rules. A plugin that two of them name runs for neither, as in APISIX.
     fn compile_global(&mut self, applied: &mut Applied) {
-        let all: Vec<_> = self.global_rules.values().flat_map(|list| list.iter()).collect();
+        let all: Vec<_> = self
+            .global_rules
+            .values()
+            .flat_map(|list| list.iter())
+            .collect();
         let twice = |name: &str| all.iter().filter(|i| i.def.name == name).count() > 1;
         for (id, list) in &self.global_rules {
             for instance in list.iter().filter(|i| twice(i.def.name)) {
@@ -483,30 +523,45 @@ impl Graph {
                     format!("plugins.{}", instance.def.name),
                     "the plugin is in another global rule, too: it runs for neither",
                 );
-                problem.resource = Key { kind: Kind::GlobalRule, id: Arc::clone(id) }.to_string();
+                problem.resource = Key {
+                    kind: Kind::GlobalRule,
+                    id: Arc::clone(id),
+                }
+                .to_string();
                 applied.warnings.push(problem);
             }
         }
-        let once = all.iter().filter(|i| !twice(i.def.name)).map(|i| (Level::Global, &***i));
+        let once = all
+            .iter()
+            .filter(|i| !twice(i.def.name))
+            .map(|i| (Level::Global, &***i));
         self.snapshot.global = Arc::new(Plan::of(once));
     }
 
     /// Builds every instance of a plugin again: its metadata has changed.
     fn refresh_plugin(&mut self, plugin: &str, dirty: &mut Dirty, applied: &mut Applied) {
         let workshop = &self.workshop;
-        let has = |list: &Instances| list.iter().any(|i| i.def.name == plugin && i.conf.is_some());
+        let has = |list: &Instances| {
+            list.iter()
+                .any(|i| i.def.name == plugin && i.conf.is_some())
+        };
         let mut refresh = |kind: Kind, id: &Arc<str>, list: &mut Instances| -> bool {
             if !has(list) {
                 return false;
             }
-            let owner = Key { kind, id: Arc::clone(id) };
+            let owner = Key {
+                kind,
+                id: Arc::clone(id),
+            };
             match workshop.refresh(&owner.to_string(), list, plugin) {
                 Ok(made) => {
                     *list = made;
                     true
                 }
                 Err(mut problems) => {
-                    problems.iter_mut().for_each(|problem| problem.resource = owner.to_string());
+                    problems
+                        .iter_mut()
+                        .for_each(|problem| problem.resource = owner.to_string());
                     applied.problems.extend(problems);
                     false
                 }
@@ -518,21 +573,38 @@ impl Graph {
         }
         for (id, list) in &mut self.plugin_configs {
             if refresh(Kind::PluginConfig, id, list) {
-                touched.push(Key { kind: Kind::PluginConfig, id: Arc::clone(id) });
+                touched.push(Key {
+                    kind: Kind::PluginConfig,
+                    id: Arc::clone(id),
+                });
             }
         }
         for (id, list) in &mut self.groups {
             if refresh(Kind::ConsumerGroup, id, list) {
-                touched.push(Key { kind: Kind::ConsumerGroup, id: Arc::clone(id) });
+                touched.push(Key {
+                    kind: Kind::ConsumerGroup,
+                    id: Arc::clone(id),
+                });
             }
         }
         for (id, service) in &mut self.services {
-            if service.instances.as_mut().is_some_and(|list| refresh(Kind::Service, id, list)) {
-                touched.push(Key { kind: Kind::Service, id: Arc::clone(id) });
+            if service
+                .instances
+                .as_mut()
+                .is_some_and(|list| refresh(Kind::Service, id, list))
+            {
+                touched.push(Key {
+                    kind: Kind::Service,
+                    id: Arc::clone(id),
+                });
             }
         }
         for (id, route) in &mut self.routes {
-            if route.instances.as_mut().is_some_and(|list| refresh(Kind::Route, id, list)) {
+            if route
+                .instances
+                .as_mut()
+                .is_some_and(|list| refresh(Kind::Route, id, list))
+            {
                 dirty.routes.insert(Arc::clone(id));
             }
         }
@@ -548,10 +620,20 @@ impl Graph {
     /// came about.
     pub fn describe(&self) -> Vec<String> {
         let mut lines = self.snapshot.router.dump();
-        let mut routes: Vec<_> = self.routes.values().filter_map(RouteNode::describe).collect();
+        let mut routes: Vec<_> = self
+            .routes
+            .values()
+            .filter_map(RouteNode::describe)
+            .collect();
         routes.sort();
         lines.extend(routes.into_iter().flatten());
-        lines.extend(self.snapshot.global.describe().into_iter().map(|line| format!("global {line}")));
+        lines.extend(
+            self.snapshot
+                .global
+                .describe()
+                .into_iter()
+                .map(|line| format!("global {line}")),
+        );
         lines.extend(self.snapshot.consumers.describe());
         lines.extend(self.snapshot.tls.describe());
         let mut upstreams: Vec<String> = self

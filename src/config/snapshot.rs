@@ -155,7 +155,10 @@ impl Route {
             fresh.extend(plugins.own.iter().map(|i| (Level::Consumer, i)));
             fresh.retain(|(_, i)| !self.plan.has(i.def.name));
             let added = Plan::of(fresh.into_iter().map(|(level, i)| (level, &**i)));
-            Merged { plan: Arc::new(plan), added: Arc::new(added) }
+            Merged {
+                plan: Arc::new(plan),
+                added: Arc::new(added),
+            }
         }))
     }
 }
@@ -168,7 +171,9 @@ pub struct Live {
 impl Live {
     /// A cell with its first snapshot.
     pub fn new(first: Arc<Snapshot>) -> Live {
-        Live { current: ArcSwap::new(first) }
+        Live {
+            current: ArcSwap::new(first),
+        }
     }
 
     /// The current snapshot, to be held for a whole request.

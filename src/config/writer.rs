@@ -42,7 +42,12 @@ pub struct Writer {
 impl Writer {
     /// A writer over a graph whose snapshot is in use already.
     pub fn new(graph: Graph, live: Arc<Live>, report: SharedReport) -> Writer {
-        Writer { graph, live, report, retired: Vec::new() }
+        Writer {
+            graph,
+            live,
+            report,
+            retired: Vec::new(),
+        }
     }
 
     /// Works until the source is gone.
@@ -58,7 +63,10 @@ impl Writer {
 
     fn take(&mut self, batch: Batch) {
         let started = Instant::now();
-        let wanted = batch.resources.iter().map(|(key, value, _)| (key.clone(), Arc::clone(value)));
+        let wanted = batch
+            .resources
+            .iter()
+            .map(|(key, value, _)| (key.clone(), Arc::clone(value)));
         let changes = self.graph.difference(wanted.collect());
         let mut applied = self.graph.apply(changes);
         batch.locate(&mut applied.problems);

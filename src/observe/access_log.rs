@@ -82,7 +82,9 @@ impl Format {
                 Piece::Text(text) => out.extend_from_slice(text.as_bytes()),
                 Piece::Var(var) => match source.var(var) {
                     Some(VarValue::Str(text)) if !text.is_empty() => self.put(&text, out),
-                    Some(VarValue::Str(_)) | None if self.escape == Escape::Default => out.push(b'-'),
+                    Some(VarValue::Str(_)) | None if self.escape == Escape::Default => {
+                        out.push(b'-')
+                    }
                     Some(VarValue::Str(_)) | None => {}
                     Some(other) => self.put(&other.as_text(), out),
                 },
@@ -96,7 +98,7 @@ impl Format {
             Escape::None => out.extend_from_slice(text.as_bytes()),
             Escape::Default => {
                 for &b in text.as_bytes() {
-                    if b < 0x20 || b > 0x7e || b == b'"' || b == b'\\' {
+                    if !(0x20..=0x7e).contains(&b) || b == b'"' || b == b'\\' {
                         let _ = write!(out, "\\x{b:02X}");
                     } else {
                         out.push(b);
@@ -145,7 +147,11 @@ impl AccessLog {
         std::thread::Builder::new()
             .name("access-log".into())
             .spawn(move || write_lines(&lines, &mut file, buffer, &counted))?;
-        Ok(AccessLog { format, queue, dropped })
+        Ok(AccessLog {
+            format,
+            queue,
+            dropped,
+        })
     }
 
     /// Writes the line of a request.
@@ -181,7 +187,10 @@ fn write_lines(lines: &Receiver<Vec<u8>>, file: &mut Reopened, buffer: usize, dr
         }
         let lost = dropped.load(Ordering::Relaxed);
         if next.is_err() && lost != reported {
-            tracing::warn!(lost = lost - reported, "access log lines dropped: the disk is too slow");
+            tracing::warn!(
+                lost = lost - reported,
+                "access log lines dropped: the disk is too slow"
+            );
             reported = lost;
         }
     }
@@ -197,9 +206,17 @@ struct Reopened {
 
 impl Reopened {
     fn open(path: &Path) -> std::io::Result<Reopened> {
-        let file = std::fs::OpenOptions::new().create(true).append(true).open(path)?;
+        let file = std::fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(path)?;
         let inode = inode(&file.metadata()?);
-        Ok(Reopened { path: path.to_owned(), file, inode, failed: false })
+        Ok(Reopened {
+            path: path.to_owned(),
+            file,
+            inode,
+            failed: false,
+        })
     }
 
     fn write(&mut self, bytes: &[u8]) {
@@ -245,9 +262,16 @@ mod tests {
     #[test]
     fn lines() {
         check("$status ${status}x $nothing", Escape::Default, "200 200x -");
-        check("[$http_user_agent]", Escape::Default, "[a\\x22b\\x0A\\xC3\\xA9]");
-        check("{\"ua\":\"$http_user_agent\",\"n\":\"$nothing\"}", Escape::Json,
-            "{\"ua\":\"a\\\"b\\né\",\"n\":\"\"}");
+        check(
+            "[$http_user_agent]",
+            Escape::Default,
+            "[a\\x22b\\x0A\\xC3\\xA9]",
+        );
+        check(
+            "{\"ua\":\"$http_user_agent\",\"n\":\"$nothing\"}",
+            Escape::Json,
+            "{\"ua\":\"a\\\"b\\né\",\"n\":\"\"}",
+        );
         check("cost: 5$ and $", Escape::None, "cost: 5$ and $");
     }
 }

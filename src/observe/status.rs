@@ -36,7 +36,10 @@ impl StatusPage {
             "/status" => (200, json!({ "status": "ok" })),
             "/status/ready" => self.ready(),
             "/status/config" => (200, self.config()),
-            _ => (404, json!({ "error_msg": "not found: try /status, /status/ready, /status/config" })),
+            _ => (
+                404,
+                json!({ "error_msg": "not found: try /status, /status/ready, /status/config" }),
+            ),
         }
     }
 
@@ -52,8 +55,14 @@ impl StatusPage {
     }
 
     fn config(&self) -> Value {
-        let report = self.report.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let loaded_at = report.loaded_at.and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+        let report = self
+            .report
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        let loaded_at = report
+            .loaded_at
+            .and_then(|at| at.duration_since(UNIX_EPOCH).ok());
         let rejected: Vec<Value> = report
             .rejected
             .iter()

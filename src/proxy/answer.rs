@@ -22,7 +22,12 @@ pub const DRAIN_LIMIT: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 /// When the client cannot be written to.
-pub async fn fault(core: &Core, session: &mut Session, lane: &mut Lane, fault: Fault) -> Result<()> {
+pub async fn fault(
+    core: &Core,
+    session: &mut Session,
+    lane: &mut Lane,
+    fault: Fault,
+) -> Result<()> {
     if !fault.cause.is_empty() {
         tracing::debug!(reason = fault.kind.reason(), cause = %fault.cause, "request failed");
     }
@@ -36,8 +41,15 @@ pub async fn fault(core: &Core, session: &mut Session, lane: &mut Lane, fault: F
 ///
 /// # Errors
 /// When the client cannot be written to.
-pub async fn reply(core: &Core, session: &mut Session, lane: &mut Lane, reply: Reply) -> Result<()> {
-    let Some(exchange) = lane.exchange_mut() else { return Ok(()) };
+pub async fn reply(
+    core: &Core,
+    session: &mut Session,
+    lane: &mut Lane,
+    reply: Reply,
+) -> Result<()> {
+    let Some(exchange) = lane.exchange_mut() else {
+        return Ok(());
+    };
     exchange.work.reason = reply.reason;
     let (body, kind) = match reply.body {
         Body::Bytes(bytes) => (bytes, "text/plain"),
@@ -71,7 +83,10 @@ pub async fn reply(core: &Core, session: &mut Session, lane: &mut Lane, reply: R
     }
     finish_head(core, session, exchange, &mut resp, Origin::Gateway)?;
 
-    let mut chunk = Chunk { data: body, last: true };
+    let mut chunk = Chunk {
+        data: body,
+        last: true,
+    };
     if !no_body && exchange.filters(Phase::BodyFilter) {
         let filtered = exchange.response_body(
             &Req::new(session.req_header()),
@@ -89,7 +104,9 @@ pub async fn reply(core: &Core, session: &mut Session, lane: &mut Lane, reply: R
         resp.insert_header(header::CONTENT_LENGTH, chunk.data.len().to_string())?;
     }
     let head_only = no_body || session.req_header().method == Method::HEAD || chunk.data.is_empty();
-    session.write_response_header(Box::new(resp), head_only).await?;
+    session
+        .write_response_header(Box::new(resp), head_only)
+        .await?;
     if !head_only {
         session.write_response_body(Some(chunk.data), true).await?;
     }

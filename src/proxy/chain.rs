@@ -117,10 +117,7 @@ fn wanted(link: &Link, route: Option<&Plan>, cx: &mut Ctx<'_>) -> bool {
     true
 }
 
-fn catch<T>(
-    link: &Link,
-    call: impl FnOnce() -> Result<T, PluginError>,
-) -> Result<T, PluginError> {
+fn catch<T>(link: &Link, call: impl FnOnce() -> Result<T, PluginError>) -> Result<T, PluginError> {
     // A panic may leave the plugin's own state half changed; that is the plugin's to repair, and
     // its locks recover from poisoning. The request's state is only read for the answer and log.
     match catch_unwind(AssertUnwindSafe(call)) {
@@ -167,4 +164,3 @@ fn finish(link: &Link, mut reply: Reply) -> Reply {
     }
     reply
 }
-

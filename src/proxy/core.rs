@@ -104,7 +104,10 @@ impl Counted {
 
     fn enter(stats: &Arc<Stats>, which: fn(&Stats) -> &AtomicI64) -> Counted {
         which(stats).fetch_add(1, Ordering::AcqRel);
-        Counted { stats: Arc::clone(stats), which }
+        Counted {
+            stats: Arc::clone(stats),
+            which,
+        }
     }
 }
 

@@ -60,7 +60,9 @@ impl FaultKind {
             BodyTooLarge => 413,
             NoRoute | NoService => 404,
             NoPluginConfig | NoTarget | NoNodes => 503,
-            NoUpstream | NodesExhausted | Connect | UpstreamClosed | BadResponse | RetryTimeout => 502,
+            NoUpstream | NodesExhausted | Connect | UpstreamClosed | BadResponse | RetryTimeout => {
+                502
+            }
             ConnectTimeout | UpstreamTimeout => 504,
             Plugin | Internal => 500,
             ClientGone => 499,
@@ -97,7 +99,10 @@ impl FaultKind {
     /// Whether another node may be tried after this, as far as the failure itself is concerned.
     pub fn may_retry(self) -> bool {
         use FaultKind::*;
-        matches!(self, Connect | ConnectTimeout | UpstreamTimeout | UpstreamClosed)
+        matches!(
+            self,
+            Connect | ConnectTimeout | UpstreamTimeout | UpstreamClosed
+        )
     }
 
     /// The answer for the client.
@@ -123,13 +128,19 @@ pub struct Fault {
 impl Fault {
     /// A failure with details for the log.
     pub fn new(kind: FaultKind, cause: impl Into<Cow<'static, str>>) -> Fault {
-        Fault { kind, cause: cause.into() }
+        Fault {
+            kind,
+            cause: cause.into(),
+        }
     }
 }
 
 impl From<FaultKind> for Fault {
     fn from(kind: FaultKind) -> Fault {
-        Fault { kind, cause: Cow::Borrowed("") }
+        Fault {
+            kind,
+            cause: Cow::Borrowed(""),
+        }
     }
 }
 

@@ -52,7 +52,11 @@ enum NoHead {
 impl Front {
     /// The application over a lane.
     pub fn new(core: Arc<Core>, general: Arc<HttpProxy<General>>) -> Front {
-        Front { core, general, connections: AtomicU64::new(0) }
+        Front {
+            core,
+            general,
+            connections: AtomicU64::new(0),
+        }
     }
 
     async fn serve(&self, mut stream: Stream, shutdown: &ShutdownWatch) {
@@ -60,7 +64,10 @@ impl Front {
         let mut buf = BytesMut::new();
         let mut requests = 0u32;
         loop {
-            let head = match self.read_head(&mut stream, &mut buf, requests, shutdown).await {
+            let head = match self
+                .read_head(&mut stream, &mut buf, requests, shutdown)
+                .await
+            {
                 Ok(head) => head,
                 Err(NoHead::Close) => return,
                 Err(NoHead::Refuse(refusal)) => return self.refuse(stream, &buf, &refusal).await,
@@ -74,7 +81,10 @@ impl Front {
             let mut session = ServerSession::new_http1(stream);
             session.set_keepalive(self.keepalive());
             session.set_pipelined_prefix(prefix);
-            session.set_connection_user_context(Some(Box::new(Request { connection, requests })));
+            session.set_connection_user_context(Some(Box::new(Request {
+                connection,
+                requests,
+            })));
             match self.general.process_new_http(session, shutdown).await {
                 Some(reused) => stream = reused.consume().0,
                 None => return,
@@ -98,7 +108,11 @@ impl Front {
         shutdown: &ShutdownWatch,
     ) -> Result<Head, NoHead> {
         let limits = &self.core.limits;
-        let first = if requests == 0 { limits.head } else { limits.keepalive };
+        let first = if requests == 0 {
+            limits.head
+        } else {
+            limits.keepalive
+        };
         let mut deadline = (!buf.is_empty()).then(|| Instant::now() + limits.head);
         loop {
             if !buf.is_empty() {
@@ -111,7 +125,11 @@ impl Front {
                     Scan::Http2 => {
                         let why = "HTTP/2 is switched off";
                         let kind = FaultKind::BadRequest;
-                        return Err(NoHead::Refuse(Refusal { kind, status: 505, why }));
+                        return Err(NoHead::Refuse(Refusal {
+                            kind,
+                            status: 505,
+                            why,
+                        }));
                     }
                     Scan::Partial => {}
                 }
@@ -126,7 +144,11 @@ impl Front {
                 None if deadline.is_none() => return Err(NoHead::Close),
                 None => {
                     let kind = FaultKind::SlowHead;
-                    let refusal = Refusal { kind, status: 408, why: kind.reason() };
+                    let refusal = Refusal {
+                        kind,
+                        status: 408,
+                        why: kind.reason(),
+                    };
                     return Err(NoHead::Refuse(refusal));
                 }
             }
@@ -164,7 +186,10 @@ impl Front {
     }
 
     fn conn(&self, stream: &Stream) -> Conn {
-        let mut conn = Conn { server: Arc::clone(&self.core.facts), ..Conn::default() };
+        let mut conn = Conn {
+            server: Arc::clone(&self.core.facts),
+            ..Conn::default()
+        };
         if let Some(digest) = stream.get_socket_digest() {
             let inet = |addr: Option<&pingora_core::protocols::l4::socket::SocketAddr>| {
                 addr.and_then(|addr| addr.as_inet()).copied()
@@ -177,7 +202,9 @@ impl Front {
 
     /// Gives a clear-text HTTP/2 connection to the lane, with the bytes that were read.
     async fn http2(&self, stream: Stream, buf: &[u8], shutdown: &ShutdownWatch) {
-        let Some(mut raw) = stream.into_any().downcast::<L4Stream>().ok() else { return };
+        let Some(mut raw) = stream.into_any().downcast::<L4Stream>().ok() else {
+            return;
+        };
         raw.rewind(buf);
         self.general.process_new(raw, shutdown).await;
     }
@@ -215,12 +242,20 @@ fn take_request(buf: &mut BytesMut, head: &Head) -> Result<BytesMut, Refusal> {
         BodyLength::Exact(length) => usize::try_from(length).map_or(rest, |l| l.min(rest)),
         BodyLength::Chunked => scan_chunks(&buf[head.len..])?.unwrap_or(rest),
     };
-    Ok(if body == rest { std::mem::take(buf) } else { buf.split_to(head.len + body) })
+    Ok(if body == rest {
+        std::mem::take(buf)
+    } else {
+        buf.split_to(head.len + body)
+    })
 }
 
 #[async_trait]
 impl ServerApp for Front {
-    async fn process_new(self: &Arc<Self>, stream: Stream, shutdown: &ShutdownWatch) -> Option<Stream> {
+    async fn process_new(
+        self: &Arc<Self>,
+        stream: Stream,
+        shutdown: &ShutdownWatch,
+    ) -> Option<Stream> {
         let open = Counted::connection(&self.core.stats);
         let stats = &self.core.stats;
         let max = i64::try_from(self.core.limits.max_connections).unwrap_or(i64::MAX);
@@ -251,7 +286,10 @@ struct RefusedHead<'a> {
 impl<'a> RefusedHead<'a> {
     fn new(buf: &'a [u8]) -> RefusedHead<'a> {
         let (method, target) = request_line(buf);
-        RefusedHead { method: std::str::from_utf8(method).unwrap_or("-"), target }
+        RefusedHead {
+            method: std::str::from_utf8(method).unwrap_or("-"),
+            target,
+        }
     }
 }
 

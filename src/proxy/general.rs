@@ -69,15 +69,24 @@ impl General {
         let inet = |addr: Option<&pingora_core::protocols::l4::socket::SocketAddr>| {
             addr.and_then(|addr| addr.as_inet()).copied()
         };
-        let mut conn = Conn { server: Arc::clone(&self.core.facts), ..Conn::default() };
+        let mut conn = Conn {
+            server: Arc::clone(&self.core.facts),
+            ..Conn::default()
+        };
         if let Some(peer) = inet(session.client_addr()) {
             conn.peer = peer;
         }
         if let Some(local) = inet(session.server_addr()) {
             conn.local = local;
         }
-        if let Some(tls) = session.digest().and_then(|digest| digest.ssl_digest.as_ref()) {
-            conn.tls = tls.extension.get::<HandshakeFacts>().map(|facts| Arc::clone(&facts.tls));
+        if let Some(tls) = session
+            .digest()
+            .and_then(|digest| digest.ssl_digest.as_ref())
+        {
+            conn.tls = tls
+                .extension
+                .get::<HandshakeFacts>()
+                .map(|facts| Arc::clone(&facts.tls));
             conn.tls.get_or_insert_default();
         }
         conn.id = lane.front.map_or(0, |front| front.connection);
@@ -100,7 +109,9 @@ impl General {
                 exchange.work.body = body;
             }
         }
-        let Some(exchange) = &mut lane.exchange else { return Err(FaultKind::Internal.into()) };
+        let Some(exchange) = &mut lane.exchange else {
+            return Err(FaultKind::Internal.into());
+        };
         let req = Req::new(session.req_header());
         exchange.decide(&self.core, &req).await?;
         exchange.choose(&req).await?;
@@ -215,8 +226,11 @@ impl ProxyHttp for General {
         if let Some(timeouts) = &timeouts {
             limit_peer(&mut peer, timeouts);
         }
-        peer.options.http_upstream_request_policy.h1_upgrade =
-            if websocket { H1UpgradePolicy::WebSocketOnly } else { H1UpgradePolicy::Deny };
+        peer.options.http_upstream_request_policy.h1_upgrade = if websocket {
+            H1UpgradePolicy::WebSocketOnly
+        } else {
+            H1UpgradePolicy::Deny
+        };
         Ok(peer)
     }
 
@@ -230,8 +244,11 @@ impl ProxyHttp for General {
         lane: &mut Lane,
     ) -> Result<()> {
         if let Some(attempt) = exchange(lane)?.work.attempts.last_mut() {
-            attempt.connect =
-                Some(if reused { Duration::ZERO } else { attempt.started.elapsed() });
+            attempt.connect = Some(if reused {
+                Duration::ZERO
+            } else {
+                attempt.started.elapsed()
+            });
         }
         Ok(())
     }
@@ -267,7 +284,10 @@ impl ProxyHttp for General {
             }
         }
         if let Some(host) = &work.upstream_host {
-            let same = upstream.headers.get(header::HOST).is_some_and(|h| h.as_bytes() == &host[..]);
+            let same = upstream
+                .headers
+                .get(header::HOST)
+                .is_some_and(|h| h.as_bytes() == &host[..]);
             if !same {
                 upstream.insert_header(header::HOST, &host[..])?;
             }
@@ -310,7 +330,9 @@ impl ProxyHttp for General {
             attempt.header = Some(attempt.started.elapsed());
         }
         strip_hop_by_hop(resp);
-        if session.req_header().version == http::Version::HTTP_10 && resp.remove_header(&header::TRANSFER_ENCODING).is_some() {
+        if session.req_header().version == http::Version::HTTP_10
+            && resp.remove_header(&header::TRANSFER_ENCODING).is_some()
+        {
             // Such a client knows no chunks: the end of the connection is the end of the body.
             session.as_downstream_mut().set_keepalive(None);
         }
@@ -332,10 +354,15 @@ impl ProxyHttp for General {
         if !exchange.filters(Phase::BodyFilter) {
             return Ok(None);
         }
-        let mut chunk = Chunk { data: body.take().unwrap_or_default(), last: end };
+        let mut chunk = Chunk {
+            data: body.take().unwrap_or_default(),
+            last: end,
+        };
         let written = session.response_written();
         let resp = written.map(Resp);
-        let resp = resp.as_ref().map(|resp| resp as &dyn lockgate_plugin::RespView);
+        let resp = resp
+            .as_ref()
+            .map(|resp| resp as &dyn lockgate_plugin::RespView);
         exchange
             .response_body(&Req::new(session.req_header()), resp, &mut chunk)
             .map_err(|fault| Error::explain(ErrorType::InternalError, fault.cause.into_owned()))?;
@@ -375,7 +402,10 @@ impl ProxyHttp for General {
         let allowed = self.note_failure(lane, kind, &e);
         // A kept connection that the upstream closed in the same moment says nothing about the
         // node: that try is free.
-        let closed = matches!(e.etype(), ErrorType::ConnectionClosed | ErrorType::WriteError);
+        let closed = matches!(
+            e.etype(),
+            ErrorType::ConnectionClosed | ErrorType::WriteError
+        );
         let stale = reused && closed && lane.first_try();
         e.set_retry(safe && (allowed || stale));
         e
@@ -400,14 +430,22 @@ impl ProxyHttp for General {
                     exchange.work.status = kind.status();
                 }
             }
-            return FailToProxy { error_code: 0, can_reuse_downstream: false };
+            return FailToProxy {
+                error_code: 0,
+                can_reuse_downstream: false,
+            };
         }
         let sent = answer::fault(&self.core, session, lane, fault).await;
-        FailToProxy { error_code: kind.status(), can_reuse_downstream: sent.is_ok() }
+        FailToProxy {
+            error_code: kind.status(),
+            can_reuse_downstream: sent.is_ok(),
+        }
     }
 
     async fn logging(&self, session: &mut Session, e: Option<&Error>, lane: &mut Lane) {
-        let Some(exchange) = &mut lane.exchange else { return };
+        let Some(exchange) = &mut lane.exchange else {
+            return;
+        };
         let work = &mut exchange.work;
         work.sent_body = session.body_bytes_sent() as u64;
         work.received_body = lane.received.max(session.body_bytes_read() as u64);
@@ -420,7 +458,9 @@ impl ProxyHttp for General {
         if work.status == 0 {
             work.status = written.as_ref().map_or(499, |resp| resp.0.status.as_u16());
         }
-        let resp = written.as_ref().map(|resp| resp as &dyn lockgate_plugin::RespView);
+        let resp = written
+            .as_ref()
+            .map(|resp| resp as &dyn lockgate_plugin::RespView);
         exchange.finish(&self.core, &Req::new(session.req_header()), resp);
         lane.counted = None;
     }
@@ -445,7 +485,9 @@ impl General {
     /// Records a failed try; says whether settings and kind allow another one.
     fn note_failure(&self, lane: &mut Lane, kind: FaultKind, e: &Error) -> bool {
         lane.fault = Some(Fault::new(kind, e.to_string()));
-        let Some(exchange) = &mut lane.exchange else { return false };
+        let Some(exchange) = &mut lane.exchange else {
+            return false;
+        };
         let now = Instant::now();
         if let Some(attempt) = exchange.work.attempts.last_mut() {
             attempt.status = kind.status();
@@ -464,7 +506,10 @@ impl General {
 impl Lane {
     /// Whether only one node was tried so far.
     fn first_try(&self) -> bool {
-        let tries = self.exchange.as_ref().map_or(0, |exchange| exchange.work.attempts.len());
+        let tries = self
+            .exchange
+            .as_ref()
+            .map_or(0, |exchange| exchange.work.attempts.len());
         tries == 1
     }
 
@@ -475,7 +520,9 @@ impl Lane {
 }
 
 fn exchange(lane: &mut Lane) -> Result<&mut Exchange> {
-    lane.exchange.as_mut().ok_or_else(|| Error::new_in(ErrorType::InternalError))
+    lane.exchange
+        .as_mut()
+        .ok_or_else(|| Error::new_in(ErrorType::InternalError))
 }
 
 /// Header filters, edits and framing of a response head, whoever made it.
@@ -514,7 +561,9 @@ fn strip_hop_by_hop(resp: &mut ResponseHeader) {
         let nominated: Vec<HeaderKey> = String::from_utf8_lossy(value.as_bytes())
             .split(',')
             .filter_map(|name| name.trim().parse().ok())
-            .filter(|key: &HeaderKey| !matches!(key.lower(), "content-length" | "transfer-encoding"))
+            .filter(|key: &HeaderKey| {
+                !matches!(key.lower(), "content-length" | "transfer-encoding")
+            })
             .collect();
         for key in nominated {
             resp.remove_header(key.name());
@@ -526,7 +575,12 @@ fn strip_hop_by_hop(resp: &mut ResponseHeader) {
 
 /// HTTP/2 clients may send a cookie in pieces; HTTP/1 knows one field (RFC 9113 §8.2.3).
 fn join_cookies(head: &mut RequestHeader) -> Result<()> {
-    let pieces: Vec<&[u8]> = head.headers.get_all(header::COOKIE).iter().map(|v| v.as_bytes()).collect();
+    let pieces: Vec<&[u8]> = head
+        .headers
+        .get_all(header::COOKIE)
+        .iter()
+        .map(|v| v.as_bytes())
+        .collect();
     if pieces.len() > 1 {
         let joined = pieces.join(&b"; "[..]);
         head.insert_header(header::COOKIE, joined)?;

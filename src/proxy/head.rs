@@ -70,16 +70,25 @@ impl AddressRules {
         let peer = work.conn.peer.ip().to_canonical();
         let within = |nets: &[IpNet], ip: &IpAddr| nets.iter().any(|net| net.contains(ip));
         work.distrusts_forwarded_for = self.trusted.is_some();
-        work.trusted = self.trusted.as_ref().is_some_and(|nets| within(nets, &peer));
+        work.trusted = self
+            .trusted
+            .as_ref()
+            .is_some_and(|nets| within(nets, &peer));
         if !within(&self.real_ip_from, &peer) {
             return;
         }
-        let Some(value) = req.header(&self.real_ip_header) else { return };
-        let Ok(text) = std::str::from_utf8(value) else { return };
+        let Some(value) = req.header(&self.real_ip_header) else {
+            return;
+        };
+        let Ok(text) = std::str::from_utf8(value) else {
+            return;
+        };
         // From the right: the last hop wrote the last entry.
         let mut found = None;
         for part in text.rsplit(',') {
-            let Some(addr) = address(part.trim()) else { break };
+            let Some(addr) = address(part.trim()) else {
+                break;
+            };
             found = Some(addr);
             if !self.recursive || !within(&self.real_ip_from, &addr.0) {
                 break;
@@ -105,7 +114,9 @@ fn address(text: &str) -> Option<(IpAddr, Option<u16>)> {
 
 /// Decides the `Host` for the upstream, after the plugins and the choice of the node.
 pub fn settle_host(exchange: &mut Exchange, req: &dyn ReqView) {
-    let Some(chosen) = &exchange.upstream else { return };
+    let Some(chosen) = &exchange.upstream else {
+        return;
+    };
     let spec = &chosen.shape.spec;
     let work = &mut exchange.work;
     work.upstream_host = Some(match &spec.pass_host {
@@ -143,8 +154,15 @@ pub fn forwarded(work: &Work, req: &dyn ReqView, ops: &mut Ops) {
     if !edited(&names.real_ip) {
         ops.push(HeaderOp::Set(names.real_ip.clone(), ip.clone()));
     }
-    ops.push(HeaderOp::Set(names.forwarded_for.clone(), forwarded_for(work, req, ip)));
-    let scheme = if work.conn.tls.is_some() { "https" } else { "http" };
+    ops.push(HeaderOp::Set(
+        names.forwarded_for.clone(),
+        forwarded_for(work, req, ip),
+    ));
+    let scheme = if work.conn.tls.is_some() {
+        "https"
+    } else {
+        "http"
+    };
     let kept = |key: &HeaderKey| edited(key) || (work.trusted && req.header(key).is_some());
     if !kept(&names.forwarded_proto) {
         let value = Bytes::from_static(scheme.as_bytes());

@@ -28,7 +28,9 @@ impl LogLimit {
                 false => Some((second << 32) | 1),
             }
         };
-        self.window.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_ok()
+        self.window
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, next)
+            .is_ok()
     }
 }
 

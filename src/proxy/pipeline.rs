@@ -85,18 +85,33 @@ impl Exchange {
     /// [`FaultKind::BadRequest`] when the path has no normal form. The exchange is given back even
     /// then: such a request is answered and logged like any other.
     pub fn begin(core: &Core, conn: Conn, req: &dyn ReqView) -> (Exchange, Result<(), Fault>) {
-        let timing = Timing { start: Instant::now(), wall: std::time::SystemTime::now() };
+        let timing = Timing {
+            start: Instant::now(),
+            wall: std::time::SystemTime::now(),
+        };
         let parsed = Path::parse(req.target());
         let (path, result) = match parsed {
             Ok(path) => (path, Ok(())),
-            Err(bad) => {
-                (Path::default(), Err(Fault::new(FaultKind::BadRequest, bad.to_string())))
-            }
+            Err(bad) => (
+                Path::default(),
+                Err(Fault::new(FaultKind::BadRequest, bad.to_string())),
+            ),
         };
         let mut work = Work::new(conn, path, timing);
         core.addresses.settle(&mut work, req);
-        let bound = Bound { snap: core.live.snapshot(), route: None, plan: None };
-        (Exchange { work, bound, upstream: None }, result)
+        let bound = Bound {
+            snap: core.live.snapshot(),
+            route: None,
+            plan: None,
+        };
+        (
+            Exchange {
+                work,
+                bound,
+                upstream: None,
+            },
+            result,
+        )
     }
 
     /// Whether finding the route needs the request body.
@@ -159,7 +174,11 @@ impl Exchange {
             .target
             .match_path(req.target(), &core.match_options)
             .map_err(|bad| Fault::new(FaultKind::BadRequest, bad.to_string()))?;
-        let lookup = Lookup { req, resp: None, work };
+        let lookup = Lookup {
+            req,
+            resp: None,
+            work,
+        };
         let host = lockgate_plugin::target::host_of(req.authority());
         let input = MatchInput {
             path: &path,
@@ -169,7 +188,9 @@ impl Exchange {
             remote: work.client.ip(),
             vars: &lookup as &dyn VarSource,
         };
-        let Some(found) = self.bound.snap.router.find(&input) else { return Ok(()) };
+        let Some(found) = self.bound.snap.router.find(&input) else {
+            return Ok(());
+        };
         let route = Arc::clone(&found.entry.value);
         let (uri, host, params) = (Arc::clone(found.uri), found.host.cloned(), found.params);
         drop(path);
@@ -187,18 +208,30 @@ impl Exchange {
     /// # Errors
     /// When there is nothing to choose from, or a plugin answers.
     pub async fn choose(&mut self, req: &dyn ReqView) -> Result<(), Stop> {
-        let Some(route) = &self.bound.route else { return Err(FaultKind::NoRoute.into()) };
+        let Some(route) = &self.bound.route else {
+            return Err(FaultKind::NoRoute.into());
+        };
         let upstream = match &route.target {
             Target::Upstream(upstream) => Arc::clone(upstream),
             Target::MissingUpstream => return Err(FaultKind::NoUpstream.into()),
             _ => return Err(FaultKind::NoTarget.into()),
         };
         let shape = upstream.shape();
-        let deadline = shape.spec.retry_timeout.map(|budget| self.work.timing.start + budget);
+        let deadline = shape
+            .spec
+            .retry_timeout
+            .map(|budget| self.work.timing.start + budget);
         let (in_flight, ready) = pick(&upstream, &shape, &mut Tried::new()).await?;
         let tried = Tried::from_iter([identity(in_flight.node())]);
         self.use_node(&in_flight, &ready);
-        let chosen = Chosen { upstream, shape, ready, tried, in_flight: Some(in_flight), deadline };
+        let chosen = Chosen {
+            upstream,
+            shape,
+            ready,
+            tried,
+            in_flight: Some(in_flight),
+            deadline,
+        };
         self.work.upstream_scheme = chosen.shape.spec.scheme.name();
         self.upstream = Some(chosen);
 
@@ -219,8 +252,13 @@ impl Exchange {
     /// # Errors
     /// When tries, nodes or time are used up.
     pub async fn retry(&mut self) -> Result<(), Fault> {
-        let Some(chosen) = &mut self.upstream else { return Err(FaultKind::Internal.into()) };
-        if chosen.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+        let Some(chosen) = &mut self.upstream else {
+            return Err(FaultKind::Internal.into());
+        };
+        if chosen
+            .deadline
+            .is_some_and(|deadline| Instant::now() >= deadline)
+        {
             return Err(FaultKind::RetryTimeout.into());
         }
         chosen.in_flight = None;
@@ -237,12 +275,17 @@ impl Exchange {
     /// Whether the upstream's settings allow another try.
     pub fn may_retry(&self) -> bool {
         let tries = u32::try_from(self.work.attempts.len()).unwrap_or(u32::MAX);
-        self.upstream.as_ref().is_some_and(|chosen| tries <= chosen.shape.retries())
+        self.upstream
+            .as_ref()
+            .is_some_and(|chosen| tries <= chosen.shape.retries())
     }
 
     fn use_node(&mut self, in_flight: &InFlight, ready: &Ready) {
         let host = Arc::clone(&in_flight.node().host);
-        self.work.picked = Some(Picked { addr: ready.addr, host });
+        self.work.picked = Some(Picked {
+            addr: ready.addr,
+            host,
+        });
         self.work.attempts.push(Attempt {
             addr: ready.addr,
             status: 0,
@@ -270,7 +313,11 @@ impl Exchange {
     /// Whether any plugin acts in a response phase.
     pub fn filters(&self, phase: Phase) -> bool {
         self.bound.snap.global.uses(phase)
-            || self.bound.plan.as_ref().is_some_and(|plan| plan.uses(phase))
+            || self
+                .bound
+                .plan
+                .as_ref()
+                .is_some_and(|plan| plan.uses(phase))
     }
 
     /// A piece of the response body: runs the body filters.
@@ -314,7 +361,11 @@ impl Exchange {
             });
         }
         if let Some(log) = &core.access_log {
-            log.write(&Lookup { req, resp, work: &self.work });
+            log.write(&Lookup {
+                req,
+                resp,
+                work: &self.work,
+            });
         }
     }
 

@@ -71,7 +71,11 @@ pub struct Refusal {
 }
 
 fn bad(why: &'static str) -> Refusal {
-    Refusal { kind: FaultKind::BadRequest, status: 400, why }
+    Refusal {
+        kind: FaultKind::BadRequest,
+        status: 400,
+        why,
+    }
 }
 
 /// Looks at what has been received of a head. Empty lines before the request line must have been
@@ -81,7 +85,11 @@ pub fn scan(buf: &[u8]) -> Scan {
     if buf.starts_with(b"PRI ") {
         let seen = buf.len().min(PREFACE.len());
         if buf[..seen] == PREFACE[..seen] {
-            return if seen == PREFACE.len() { Scan::Http2 } else { Scan::Partial };
+            return if seen == PREFACE.len() {
+                Scan::Http2
+            } else {
+                Scan::Partial
+            };
         }
     }
     let Some(end) = memchr::memmem::find(buf, b"\r\n\r\n") else {
@@ -106,7 +114,11 @@ pub fn scan(buf: &[u8]) -> Scan {
 fn too_large(buf: &[u8]) -> Refusal {
     let line = memchr::memchr(b'\n', buf).unwrap_or(buf.len());
     let status = if line > MAX_LINE { 414 } else { 431 };
-    Refusal { kind: FaultKind::HeadTooLarge, status, why: "request head too large" }
+    Refusal {
+        kind: FaultKind::HeadTooLarge,
+        status,
+        why: "request head too large",
+    }
 }
 
 /// Looks at as much of a chunked body as there is. `Ok(Some(length))` when it is complete,
@@ -123,14 +135,20 @@ pub fn scan_chunks(buf: &[u8]) -> Result<Option<usize>, Refusal> {
             let fits = started.len() <= MAX_CHUNK_LINE
                 && !started.contains(&b'\n')
                 && started.first().is_none_or(u8::is_ascii_hexdigit);
-            return if fits || started == b"\r" { Ok(None) } else { Err(bad("chunk size is not a number")) };
+            return if fits || started == b"\r" {
+                Ok(None)
+            } else {
+                Err(bad("chunk size is not a number"))
+            };
         };
         let size = chunk_size(&buf[at..at + line])?;
         at += line + 2;
         if size == 0 {
             return Ok(trailers_end(&buf[at..]).map(|len| at + len));
         }
-        let Some(end) = at.checked_add(size).filter(|end| end + 2 <= buf.len()) else { return Ok(None) };
+        let Some(end) = at.checked_add(size).filter(|end| end + 2 <= buf.len()) else {
+            return Ok(None);
+        };
         if &buf[end..end + 2] != b"\r\n" {
             return Err(bad("chunk is longer than its size"));
         }
@@ -141,9 +159,16 @@ pub fn scan_chunks(buf: &[u8]) -> Result<Option<usize>, Refusal> {
 fn chunk_size(line: &[u8]) -> Result<usize, Refusal> {
     let digits = line.split(|&b| b == b';').next().unwrap_or(b"");
     let hex = !digits.is_empty() && digits.len() <= 15 && digits.iter().all(u8::is_ascii_hexdigit);
-    let size = std::str::from_utf8(digits).ok().filter(|_| hex).and_then(|d| usize::from_str_radix(d, 16).ok());
+    let size = std::str::from_utf8(digits)
+        .ok()
+        .filter(|_| hex)
+        .and_then(|d| usize::from_str_radix(d, 16).ok());
     match size {
-        Some(size) if line.len() <= MAX_CHUNK_LINE && !line.iter().any(|&b| b == b'\n' || b == 0) => Ok(size),
+        Some(size)
+            if line.len() <= MAX_CHUNK_LINE && !line.iter().any(|&b| b == b'\n' || b == 0) =>
+        {
+            Ok(size)
+        }
         _ => Err(bad("chunk size is not a number")),
     }
 }
@@ -168,7 +193,10 @@ pub fn skip_empty_lines(buf: &[u8]) -> usize {
 /// The method and target of a request line, as far as they can be read, for the log of a refused
 /// head.
 pub fn request_line(buf: &[u8]) -> (&[u8], &[u8]) {
-    let line = buf.split(|&b| b == b'\r' || b == b'\n').next().unwrap_or(b"");
+    let line = buf
+        .split(|&b| b == b'\r' || b == b'\n')
+        .next()
+        .unwrap_or(b"");
     let mut words = line.split(|&b| b == b' ');
     let method = words.next().filter(|m| is_token(m)).unwrap_or(b"-");
     let target = words.next().filter(|t| is_target(t)).unwrap_or(b"/");
@@ -191,7 +219,10 @@ fn check(head: &[u8]) -> Result<BodyLength, Refusal> {
     for line in lines {
         fields += 1;
         if fields > MAX_FIELDS {
-            return Err(Refusal { why: "too many header fields", ..too_large(b"") });
+            return Err(Refusal {
+                why: "too many header fields",
+                ..too_large(b"")
+            });
         }
         check_field(line, http11, &mut seen)?;
     }
@@ -247,9 +278,10 @@ fn check_request_line(line: &[u8]) -> Result<(&[u8], &[u8], bool), Refusal> {
     match version {
         b"HTTP/1.1" => Ok((method, target, true)),
         b"HTTP/1.0" => Ok((method, target, false)),
-        _ if version.starts_with(b"HTTP/") => {
-            Err(Refusal { status: 505, ..bad("HTTP version not supported") })
-        }
+        _ if version.starts_with(b"HTTP/") => Err(Refusal {
+            status: 505,
+            ..bad("HTTP version not supported")
+        }),
         _ => Err(bad("request line is not METHOD TARGET VERSION")),
     }
 }
@@ -258,7 +290,9 @@ fn check_field<'a>(line: &'a [u8], http11: bool, seen: &mut Seen<'a>) -> Result<
     if matches!(line.first(), Some(b' ' | b'\t')) {
         return Err(bad("folded header line"));
     }
-    let Some(colon) = memchr::memchr(b':', line) else { return Err(bad("header line without colon")) };
+    let Some(colon) = memchr::memchr(b':', line) else {
+        return Err(bad("header line without colon"));
+    };
     let (name, value) = (&line[..colon], &line[colon + 1..]);
     if !is_token(name) {
         return Err(bad("header name is not a token"));
@@ -268,16 +302,20 @@ fn check_field<'a>(line: &'a [u8], http11: bool, seen: &mut Seen<'a>) -> Result<
     }
     let value = value.trim_ascii();
     match name.len() {
-        4 if name.eq_ignore_ascii_case(b"host") => {
-            if seen.host.replace(value).is_some() {
-                return Err(bad("Host twice"));
-            }
+        4 if name.eq_ignore_ascii_case(b"host") && seen.host.replace(value).is_some() => {
+            return Err(bad("Host twice"));
         }
         14 if name.eq_ignore_ascii_case(b"content-length") => {
             // 19 digits always fit 64 bits.
-            let digits = !value.is_empty() && value.len() < 20 && value.iter().all(u8::is_ascii_digit);
-            let length = std::str::from_utf8(value).ok().filter(|_| digits).and_then(|v| v.parse().ok());
-            let Some(length) = length else { return Err(bad("Content-Length is not a number")) };
+            let digits =
+                !value.is_empty() && value.len() < 20 && value.iter().all(u8::is_ascii_digit);
+            let length = std::str::from_utf8(value)
+                .ok()
+                .filter(|_| digits)
+                .and_then(|v| v.parse().ok());
+            let Some(length) = length else {
+                return Err(bad("Content-Length is not a number"));
+            };
             if seen.length.replace(length).is_some() {
                 return Err(bad("Content-Length twice"));
             }
@@ -290,7 +328,10 @@ fn check_field<'a>(line: &'a [u8], http11: bool, seen: &mut Seen<'a>) -> Result<
                 return Err(bad("Transfer-Encoding twice"));
             }
             if !value.eq_ignore_ascii_case(b"chunked") {
-                return Err(Refusal { status: 501, ..bad("Transfer-Encoding is not chunked") });
+                return Err(Refusal {
+                    status: 501,
+                    ..bad("Transfer-Encoding is not chunked")
+                });
             }
             seen.chunked = true;
         }
@@ -303,14 +344,21 @@ fn check_field<'a>(line: &'a [u8], http11: bool, seen: &mut Seen<'a>) -> Result<
 fn check_absolute(method: &[u8], target: &[u8], host: Option<&[u8]>) -> Result<(), Refusal> {
     let Some(at) = memchr::memmem::find(target, b"://") else {
         let named = (method == b"OPTIONS" && target == b"*") || method == b"CONNECT";
-        return if named { Ok(()) } else { Err(bad("target does not start with a slash")) };
+        return if named {
+            Ok(())
+        } else {
+            Err(bad("target does not start with a slash"))
+        };
     };
     let scheme = &target[..at];
     if !scheme.eq_ignore_ascii_case(b"http") && !scheme.eq_ignore_ascii_case(b"https") {
         return Err(bad("target is neither a path nor an http address"));
     }
     let after = &target[at + 3..];
-    let end = after.iter().position(|b| matches!(b, b'/' | b'?' | b'#')).unwrap_or(after.len());
+    let end = after
+        .iter()
+        .position(|b| matches!(b, b'/' | b'?' | b'#'))
+        .unwrap_or(after.len());
     match host {
         Some(host) if host.eq_ignore_ascii_case(&after[..end]) => Ok(()),
         None if is_host(&after[..end]) => Ok(()),
@@ -352,7 +400,9 @@ fn is_host(host: &[u8]) -> bool {
         Some(b'[') => match memchr::memchr(b']', host) {
             Some(at) => {
                 let inner = &host[1..at];
-                let address = std::str::from_utf8(inner).ok().and_then(|t| t.parse::<std::net::Ipv6Addr>().ok());
+                let address = std::str::from_utf8(inner)
+                    .ok()
+                    .and_then(|t| t.parse::<std::net::Ipv6Addr>().ok());
                 if address.is_none() {
                     return false;
                 }
@@ -365,7 +415,9 @@ fn is_host(host: &[u8]) -> bool {
             None => (host, &b""[..]),
         },
     };
-    let name_ok = name.iter().all(|&b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_' | b'~'));
+    let name_ok = name
+        .iter()
+        .all(|&b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_' | b'~'));
     let port_ok = match port {
         [] => true,
         [b':', digits @ ..] => digits.len() <= 5 && digits.iter().all(u8::is_ascii_digit),
@@ -380,12 +432,18 @@ mod tests {
 
     fn ok(text: &str, body: BodyLength) {
         let got = scan(text.as_bytes());
-        assert!(matches!(&got, Scan::Complete(head) if head.body == body), "{text:?}: {got:?}");
+        assert!(
+            matches!(&got, Scan::Complete(head) if head.body == body),
+            "{text:?}: {got:?}"
+        );
     }
 
     fn refused(text: &str, status: u16) {
         let got = scan(text.as_bytes());
-        assert!(matches!(&got, Scan::Refused(r) if r.status == status), "{text:?}: {got:?}");
+        assert!(
+            matches!(&got, Scan::Refused(r) if r.status == status),
+            "{text:?}: {got:?}"
+        );
     }
 
     fn partial(text: &str) {
@@ -396,9 +454,18 @@ mod tests {
     fn ordinary_heads() {
         ok("GET / HTTP/1.1\r\nHost: a\r\n\r\n", BodyLength::None);
         ok("GET / HTTP/1.0\r\n\r\n", BodyLength::None);
-        ok("POST /x?y HTTP/1.1\r\nHost: a.b:80\r\nContent-Length: 5\r\n\r\nhello", BodyLength::Exact(5));
-        ok("POST / HTTP/1.1\r\nhost:[::1]:8\r\ntransfer-encoding: Chunked \r\n\r\n", BodyLength::Chunked);
-        ok("GET http://a.test/x HTTP/1.1\r\nHost: A.test\r\n\r\n", BodyLength::None);
+        ok(
+            "POST /x?y HTTP/1.1\r\nHost: a.b:80\r\nContent-Length: 5\r\n\r\nhello",
+            BodyLength::Exact(5),
+        );
+        ok(
+            "POST / HTTP/1.1\r\nhost:[::1]:8\r\ntransfer-encoding: Chunked \r\n\r\n",
+            BodyLength::Chunked,
+        );
+        ok(
+            "GET http://a.test/x HTTP/1.1\r\nHost: A.test\r\n\r\n",
+            BodyLength::None,
+        );
         ok("OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n", BodyLength::None);
         ok("GET / HTTP/1.1\r\nHost:\r\nX: \r\n\r\n", BodyLength::None);
         ok("GET /\u{e9} HTTP/1.1\r\nHost: a\r\n\r\n", BodyLength::None);
@@ -421,13 +488,19 @@ mod tests {
     #[test]
     fn what_parsers_disagree_about_is_refused() {
         let with = |field: &str| format!("POST / HTTP/1.1\r\nHost: a\r\n{field}\r\n\r\n");
-        refused(&with("Content-Length: 3\r\nTransfer-Encoding: chunked"), 400);
+        refused(
+            &with("Content-Length: 3\r\nTransfer-Encoding: chunked"),
+            400,
+        );
         refused(&with("Content-Length: 3\r\nContent-Length: 3"), 400);
         refused(&with("Content-Length: +3"), 400);
         refused(&with("Content-Length: 3, 3"), 400);
         refused(&with("Content-Length: 99999999999999999999"), 400);
         refused(&with("Content-Length:"), 400);
-        refused(&with("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked"), 400);
+        refused(
+            &with("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked"),
+            400,
+        );
         refused(&with("Transfer-Encoding: gzip, chunked"), 501);
         refused(&with("Transfer-Encoding: xchunked"), 501);
         refused(&with("Transfer-Encoding : chunked"), 400);
@@ -445,7 +518,9 @@ mod tests {
     fn hosts() {
         refused("GET / HTTP/1.1\r\n\r\n", 400);
         refused("GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n", 400);
-        for host in ["a b", "a/b", "user@a", "a:80:80", "a:port", "[::1", "[zz]", "a,b"] {
+        for host in [
+            "a b", "a/b", "user@a", "a:80:80", "a:port", "[::1", "[zz]", "a,b",
+        ] {
             refused(&format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n"), 400);
         }
         refused("GET http://b.test/ HTTP/1.1\r\nHost: a.test\r\n\r\n", 400);
@@ -454,7 +529,14 @@ mod tests {
 
     #[test]
     fn request_lines() {
-        for line in ["GET  / HTTP/1.1", "GET /", "GET / HTTP/1.1 x", "G(T / HTTP/1.1", " / HTTP/1.1", "GET / http/1.1"] {
+        for line in [
+            "GET  / HTTP/1.1",
+            "GET /",
+            "GET / HTTP/1.1 x",
+            "G(T / HTTP/1.1",
+            " / HTTP/1.1",
+            "GET / http/1.1",
+        ] {
             refused(&format!("{line}\r\nHost: a\r\n\r\n"), 400);
         }
         refused("GET / HTTP/3.0\r\nHost: a\r\n\r\n", 505);
@@ -463,7 +545,11 @@ mod tests {
     #[test]
     fn chunks() {
         let check = |text: &str, expected: Result<Option<usize>, ()>| {
-            assert_eq!(scan_chunks(text.as_bytes()).map_err(|_| ()), expected, "{text:?}");
+            assert_eq!(
+                scan_chunks(text.as_bytes()).map_err(|_| ()),
+                expected,
+                "{text:?}"
+            );
         };
         check("5\r\nhello\r\n0\r\n\r\nGET", Ok(Some(15)));
         check("5;a=b\r\nhello\r\n0\r\nX: y\r\n\r\n", Ok(Some(25)));
@@ -471,7 +557,17 @@ mod tests {
         check("5", Ok(None));
         check("5\r\nhel", Ok(None));
         check("5\r\nhello\r\n0\r\n", Ok(None));
-        for bad in ["xyz\r\n", "+5\r\nhello\r\n", "0x5\r\n", "\r\nhello", "-1\r\n", "ffffffffffffffff\r\n", "3\r\nhello\r\n", " 5\r\nhello\r\n", "5\nhello"] {
+        for bad in [
+            "xyz\r\n",
+            "+5\r\nhello\r\n",
+            "0x5\r\n",
+            "\r\nhello",
+            "-1\r\n",
+            "ffffffffffffffff\r\n",
+            "3\r\nhello\r\n",
+            " 5\r\nhello\r\n",
+            "5\nhello",
+        ] {
             check(bad, Err(()));
         }
     }
@@ -479,7 +575,10 @@ mod tests {
     #[test]
     fn limits() {
         let long = "x".repeat(MAX_HEAD);
-        refused(&format!("GET / HTTP/1.1\r\nHost: a\r\nX: {long}\r\n\r\n"), 431);
+        refused(
+            &format!("GET / HTTP/1.1\r\nHost: a\r\nX: {long}\r\n\r\n"),
+            431,
+        );
         refused(&format!("GET /{long}"), 414);
         let many = "A: b\r\n".repeat(MAX_FIELDS);
         refused(&format!("GET / HTTP/1.1\r\nHost: a\r\n{many}\r\n"), 431);
@@ -487,7 +586,10 @@ mod tests {
 
     #[test]
     fn lines_for_the_log() {
-        assert_eq!(request_line(b"GET /x HTTP/9\r\nA"), (&b"GET"[..], &b"/x"[..]));
+        assert_eq!(
+            request_line(b"GET /x HTTP/9\r\nA"),
+            (&b"GET"[..], &b"/x"[..])
+        );
         assert_eq!(request_line(b"\x16\x03\x01"), (&b"-"[..], &b"/"[..]));
     }
 }

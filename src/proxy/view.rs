@@ -55,17 +55,28 @@ impl ReqView for Req<'_> {
     fn authority(&self) -> &[u8] {
         match self.head.headers.get(http::header::HOST) {
             Some(host) => host.as_bytes(),
-            None => self.head.uri.authority().map_or(b"", |a| a.as_str().as_bytes()),
+            None => self
+                .head
+                .uri
+                .authority()
+                .map_or(b"", |a| a.as_str().as_bytes()),
         }
     }
     fn header(&self, key: &HeaderKey) -> Option<&[u8]> {
         self.head.headers.get(key.name()).map(|v| v.as_bytes())
     }
     fn each(&self, key: &HeaderKey, f: &mut dyn FnMut(&[u8])) {
-        self.head.headers.get_all(key.name()).iter().for_each(|v| f(v.as_bytes()));
+        self.head
+            .headers
+            .get_all(key.name())
+            .iter()
+            .for_each(|v| f(v.as_bytes()));
     }
     fn visit(&self, f: &mut dyn FnMut(&[u8], &[u8])) {
-        self.head.headers.iter().for_each(|(k, v)| f(k.as_str().as_bytes(), v.as_bytes()));
+        self.head
+            .headers
+            .iter()
+            .for_each(|(k, v)| f(k.as_str().as_bytes(), v.as_bytes()));
     }
 }
 
@@ -80,10 +91,17 @@ impl RespView for Resp<'_> {
         self.0.headers.get(key.name()).map(|v| v.as_bytes())
     }
     fn each(&self, key: &HeaderKey, f: &mut dyn FnMut(&[u8])) {
-        self.0.headers.get_all(key.name()).iter().for_each(|v| f(v.as_bytes()));
+        self.0
+            .headers
+            .get_all(key.name())
+            .iter()
+            .for_each(|v| f(v.as_bytes()));
     }
     fn visit(&self, f: &mut dyn FnMut(&[u8], &[u8])) {
-        self.0.headers.iter().for_each(|(k, v)| f(k.as_str().as_bytes(), v.as_bytes()));
+        self.0
+            .headers
+            .iter()
+            .for_each(|(k, v)| f(k.as_str().as_bytes(), v.as_bytes()));
     }
 }
 

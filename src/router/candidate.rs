@@ -111,7 +111,10 @@ impl<T> Candidate<T> {
             None => SmallVec::new(),
         };
         if let Some(vars) = &entry.vars
-            && !vars.eval(&WithParams { params: &params, rest: probe.input.vars })
+            && !vars.eval(&WithParams {
+                params: &params,
+                rest: probe.input.vars,
+            })
         {
             return None;
         }

@@ -189,7 +189,10 @@ impl<T> Router<T> {
 
     /// Adds a route. The same `Arc` must not be added twice; another version of a route may be
     /// added before or after the old one is removed.
-    #[expect(clippy::needless_pass_by_value, reason = "the router keeps it, so it asks for it")]
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "the router keeps it, so it asks for it"
+    )]
     pub fn insert(&mut self, entry: Arc<Entry<T>>) {
         let by_host = self.mode == Mode::HostUri && !entry.hosts.is_empty();
         for (at, uri) in entry.uris.iter().enumerate() {

@@ -53,8 +53,10 @@ pub fn listener(live: &Arc<Live>, conf: &ListenerTls) -> pingora_core::Result<Tl
     // The base profile starts at TLS 1.2; what the settings name decides instead.
     let known = ["TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3"];
     settings.clear_options(forbid(&known));
-    let forbidden: Vec<&str> =
-        known.into_iter().filter(|v| !protocols.iter().any(|p| p == v)).collect();
+    let forbidden: Vec<&str> = known
+        .into_iter()
+        .filter(|v| !protocols.iter().any(|p| p == v))
+        .collect();
     settings.set_options(forbid(&forbidden) | SslOptions::CIPHER_SERVER_PREFERENCE);
     // Resumption would skip the choice of the certificate; tickets stay off as in APISIX.
     settings.set_options(SslOptions::NO_TICKET);
@@ -74,16 +76,18 @@ pub fn listener(live: &Arc<Live>, conf: &ListenerTls) -> pingora_core::Result<Tl
 }
 
 fn forbid(versions: &[&str]) -> SslOptions {
-    versions.iter().fold(SslOptions::empty(), |options, version| {
-        options
-            | match *version {
-                "TLSv1" => SslOptions::NO_TLSV1,
-                "TLSv1.1" => SslOptions::NO_TLSV1_1,
-                "TLSv1.2" => SslOptions::NO_TLSV1_2,
-                "TLSv1.3" => SslOptions::NO_TLSV1_3,
-                _ => SslOptions::empty(),
-            }
-    })
+    versions
+        .iter()
+        .fold(SslOptions::empty(), |options, version| {
+            options
+                | match *version {
+                    "TLSv1" => SslOptions::NO_TLSV1,
+                    "TLSv1.1" => SslOptions::NO_TLSV1_1,
+                    "TLSv1.2" => SslOptions::NO_TLSV1_2,
+                    "TLSv1.3" => SslOptions::NO_TLSV1_3,
+                    _ => SslOptions::empty(),
+                }
+        })
 }
 
 #[async_trait]
@@ -92,15 +96,23 @@ impl TlsAccept for Accept {
     /// handshake ends with an alert, as in APISIX.
     async fn certificate_callback(&self, ssl: &mut SslRef) {
         let asked = ssl.servername(NameType::HOST_NAME).map(str::to_owned);
-        let Some(name) = asked.or_else(|| self.fallback_sni.clone()) else { return };
+        let Some(name) = asked.or_else(|| self.fallback_sni.clone()) else {
+            return;
+        };
         let found = self.live.peek().tls.find(&name).cloned();
         let Some(entry) = found else { return };
         // The version is settled by now: one that the resource forbids ends here.
-        if entry.protocols.as_ref().is_some_and(|p| !p.iter().any(|v| v == ssl.version_str())) {
+        if entry
+            .protocols
+            .as_ref()
+            .is_some_and(|p| !p.iter().any(|v| v == ssl.version_str()))
+        {
             return;
         }
         for pair in &entry.pairs {
-            let mut installed = ssl.set_certificate(&pair.leaf).and_then(|()| ssl.set_private_key(&pair.key));
+            let mut installed = ssl
+                .set_certificate(&pair.leaf)
+                .and_then(|()| ssl.set_private_key(&pair.key));
             for link in &pair.chain {
                 installed = installed.and_then(|()| ssl.add_chain_cert(link.clone()));
             }
@@ -110,12 +122,17 @@ impl TlsAccept for Accept {
         }
     }
 
-    async fn handshake_complete_callback(&self, ssl: &SslRef) -> Option<Arc<dyn Any + Send + Sync>> {
+    async fn handshake_complete_callback(
+        &self,
+        ssl: &SslRef,
+    ) -> Option<Arc<dyn Any + Send + Sync>> {
         let sni = ssl.servername(NameType::HOST_NAME);
         let sni = sni.map(|name| name.trim_end_matches('.').to_ascii_lowercase().into());
         let tls = Tls {
             version: ssl.version_str().to_owned(),
-            cipher: ssl.current_cipher().map_or(String::new(), |c| c.name().to_owned()),
+            cipher: ssl
+                .current_cipher()
+                .map_or(String::new(), |c| c.name().to_owned()),
             sni,
             ..Tls::default()
         };

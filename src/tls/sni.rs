@@ -33,7 +33,9 @@ impl CertPair {
         let leaf = chain.remove(0);
         let key = PKey::private_key_from_pem(key.as_bytes())
             .map_err(|e| format!("failed to parse key: {e}"))?;
-        let public = leaf.public_key().map_err(|e| format!("failed to parse cert: {e}"))?;
+        let public = leaf
+            .public_key()
+            .map_err(|e| format!("failed to parse cert: {e}"))?;
         if !key.public_eq(&public) {
             return Err("the key does not belong to the certificate".to_owned());
         }
@@ -77,11 +79,12 @@ impl SniTable {
 
     /// Names and ids in a stable order, for comparing tables.
     pub fn describe(&self) -> Vec<String> {
-        let line = |(name, entries): (&Box<str>, &Vec<Arc<SniEntry>>)| {
+        let ids = |entries: &[Arc<SniEntry>]| {
             let ids: Vec<&str> = entries.iter().map(|entry| &*entry.id).collect();
-            format!("sni {name}: {}", ids.join(", "))
+            ids.join(", ")
         };
-        let mut lines: Vec<String> = self.names.iter().map(line).collect();
+        let line = |name: &str, entries: &[Arc<SniEntry>]| format!("sni {name}: {}", ids(entries));
+        let mut lines: Vec<String> = self.names.iter().map(|(n, e)| line(n, e)).collect();
         lines.sort();
         lines
     }
@@ -92,7 +95,11 @@ mod tests {
     use super::*;
 
     fn entry(id: &str) -> Arc<SniEntry> {
-        Arc::new(SniEntry { id: id.into(), pairs: Vec::new(), protocols: None })
+        Arc::new(SniEntry {
+            id: id.into(),
+            pairs: Vec::new(),
+            protocols: None,
+        })
     }
 
     #[test]

@@ -30,18 +30,22 @@ impl Wheel {
         let ends: Box<[u64]> = weights
             .iter()
             .map(|&w| {
-                place += if divisor == 0 { 1 } else { u64::from(w) / divisor };
+                place += u64::from(w).checked_div(divisor).unwrap_or(1);
                 place
             })
             .collect();
-        Wheel { stride: stride(place), ends }
+        Wheel {
+            stride: stride(place),
+            ends,
+        }
     }
 
     /// The entry whose turn it is; `None` for a wheel without entries.
     pub fn at(&self, turn: u64) -> Option<usize> {
         let total = *self.ends.last()?;
         // The product stays below 2^64: weights are 32 bits wide, nodes far fewer than 2^32.
-        let place = u64::try_from(u128::from(turn) * u128::from(self.stride) % u128::from(total)).ok()?;
+        let place =
+            u64::try_from(u128::from(turn) * u128::from(self.stride) % u128::from(total)).ok()?;
         Some(self.ends.partition_point(|&end| end <= place))
     }
 
@@ -62,7 +66,9 @@ fn stride(total: u64) -> u64 {
     }
     // 0.618… in parts of 2^16: close enough for an even spread, and exact in integers.
     const PHI: u128 = 40_503;
-    let start = u64::try_from((u128::from(total) * PHI) >> 16).unwrap_or(1).max(1);
+    let start = u64::try_from((u128::from(total) * PHI) >> 16)
+        .unwrap_or(1)
+        .max(1);
     (start..total).find(|&s| gcd(s, total) == 1).unwrap_or(1)
 }
 
@@ -103,7 +109,10 @@ mod tests {
     fn a_heavy_node_does_not_get_its_turns_in_a_bunch() {
         let wheel = Wheel::new(&[5, 5]);
         let turns: Vec<_> = (0..10).map(|t| wheel.at(t).unwrap()).collect();
-        assert!(turns.windows(4).all(|w| w.iter().any(|t| *t != w[0])), "{turns:?}");
+        assert!(
+            turns.windows(4).all(|w| w.iter().any(|t| *t != w[0])),
+            "{turns:?}"
+        );
     }
 
     #[test]

@@ -56,7 +56,11 @@ impl Upstream {
     /// A new handle.
     pub fn new(key: Arc<str>, spec: UpstreamSpec) -> Upstream {
         let shape = Shape::new(spec, None);
-        Upstream { key, shape: ArcSwap::from_pointee(shape), turn: AtomicU64::new(0) }
+        Upstream {
+            key,
+            shape: ArcSwap::from_pointee(shape),
+            turn: AtomicU64::new(0),
+        }
     }
 
     /// Replaces the configuration; nodes with the same host and port live on.
@@ -111,7 +115,10 @@ impl Upstream {
 impl Group {
     /// Members that take requests, as positions in `members`.
     fn takers<'a>(&'a self, shape: &'a Shape) -> impl Iterator<Item = usize> + 'a {
-        let all_zero = self.members.iter().all(|&m| shape.spec.nodes[m].weight == 0);
+        let all_zero = self
+            .members
+            .iter()
+            .all(|&m| shape.spec.nodes[m].weight == 0);
         (0..self.members.len())
             .filter(move |&i| all_zero || shape.spec.nodes[self.members[i]].weight > 0)
     }
@@ -160,10 +167,17 @@ impl Shape {
                     .filter(|&i| spec.nodes[i].priority == priority)
                     .collect();
                 let weights: Vec<u32> = members.iter().map(|&i| spec.nodes[i].weight).collect();
-                Group { members, wheel: Wheel::new(&weights) }
+                Group {
+                    members,
+                    wheel: Wheel::new(&weights),
+                }
             })
             .collect();
-        Shape { spec, nodes, groups }
+        Shape {
+            spec,
+            nodes,
+            groups,
+        }
     }
 
     /// Further tries after the first one.
@@ -185,7 +199,10 @@ mod tests {
             weight,
             priority,
         };
-        UpstreamSpec { nodes: nodes.iter().map(node).collect(), ..UpstreamSpec::default() }
+        UpstreamSpec {
+            nodes: nodes.iter().map(node).collect(),
+            ..UpstreamSpec::default()
+        }
     }
 
     fn upstream(nodes: &[(&str, u32, i32)]) -> Upstream {
@@ -204,7 +221,11 @@ mod tests {
 
     #[test]
     fn a_retry_never_returns_to_a_tried_node_and_uses_lower_priorities_last() {
-        let upstream = upstream(&[("127.0.0.3", 1, -1), ("127.0.0.1", 5, 0), ("127.0.0.2", 1, 0)]);
+        let upstream = upstream(&[
+            ("127.0.0.3", 1, -1),
+            ("127.0.0.1", 5, 0),
+            ("127.0.0.2", 1, 0),
+        ]);
         for _ in 0..6 {
             let hosts = tries(&upstream);
             assert_eq!(hosts.len(), 3, "{hosts:?}");
@@ -214,14 +235,23 @@ mod tests {
 
     #[test]
     fn weight_zero_takes_nothing_even_on_retry() {
-        assert_eq!(tries(&upstream(&[("127.0.0.1", 0, 0), ("127.0.0.2", 1, 0)])), ["127.0.0.2"]);
-        assert_eq!(tries(&upstream(&[("127.0.0.1", 0, 0), ("127.0.0.2", 0, 0)])).len(), 2);
+        assert_eq!(
+            tries(&upstream(&[("127.0.0.1", 0, 0), ("127.0.0.2", 1, 0)])),
+            ["127.0.0.2"]
+        );
+        assert_eq!(
+            tries(&upstream(&[("127.0.0.1", 0, 0), ("127.0.0.2", 0, 0)])).len(),
+            2
+        );
     }
 
     #[test]
     fn no_nodes_is_its_own_answer() {
         let upstream = upstream(&[]);
-        assert_eq!(upstream.pick(&upstream.shape(), &Tried::new()).err(), Some(NoNode::Empty));
+        assert_eq!(
+            upstream.pick(&upstream.shape(), &Tried::new()).err(),
+            Some(NoNode::Empty)
+        );
     }
 
     #[test]
@@ -229,7 +259,11 @@ mod tests {
         let upstream = upstream(&[("127.0.0.1", 1, 0), ("127.0.0.2", 1, 0)]);
         let before = upstream.shape();
         let held = upstream.pick(&before, &Tried::new()).unwrap();
-        upstream.update(spec(&[("127.0.0.2", 9, 0), ("127.0.0.1", 1, 0), ("127.0.0.9", 1, 0)]));
+        upstream.update(spec(&[
+            ("127.0.0.2", 9, 0),
+            ("127.0.0.1", 1, 0),
+            ("127.0.0.9", 1, 0),
+        ]));
         let after = upstream.shape();
         assert!(Arc::ptr_eq(&before.nodes[0], &after.nodes[1]));
         assert!(Arc::ptr_eq(&before.nodes[1], &after.nodes[0]));

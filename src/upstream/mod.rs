@@ -40,7 +40,11 @@ impl Default for Timeouts {
     /// 60 seconds each, as nginx.
     fn default() -> Self {
         let minute = Duration::from_secs(60);
-        Timeouts { connect: minute, send: minute, read: minute }
+        Timeouts {
+            connect: minute,
+            send: minute,
+            read: minute,
+        }
     }
 }
 
@@ -75,7 +79,9 @@ pub struct Keepalive {
 
 impl Default for Keepalive {
     fn default() -> Self {
-        Keepalive { idle: Duration::from_secs(60) }
+        Keepalive {
+            idle: Duration::from_secs(60),
+        }
     }
 }
 

@@ -58,7 +58,10 @@ impl Node {
         };
         if let Ok(ip) = spec.host.parse::<IpAddr>() {
             let addr = SocketAddr::new(ip, spec.port);
-            node.target.store(Some(Arc::new(Ready { addr, peer: peer(addr) })));
+            node.target.store(Some(Arc::new(Ready {
+                addr,
+                peer: peer(addr),
+            })));
         }
         node
     }
@@ -86,8 +89,16 @@ impl Node {
     /// Takes a new address; one that did not change keeps its peer.
     pub(super) fn set_addr(&self, ip: IpAddr, peer: impl FnOnce(SocketAddr) -> HttpPeer) {
         let addr = SocketAddr::new(ip, self.port);
-        if self.target.load().as_ref().is_none_or(|ready| ready.addr != addr) {
-            self.target.store(Some(Arc::new(Ready { addr, peer: peer(addr) })));
+        if self
+            .target
+            .load()
+            .as_ref()
+            .is_none_or(|ready| ready.addr != addr)
+        {
+            self.target.store(Some(Arc::new(Ready {
+                addr,
+                peer: peer(addr),
+            })));
         }
         self.resolved.notify_waiters();
     }
@@ -95,7 +106,10 @@ impl Node {
     /// Makes the peer anew, after settings that go into it have changed.
     pub(super) fn rebuild(&self, peer: impl FnOnce(SocketAddr) -> HttpPeer) {
         if let Some(ready) = self.ready() {
-            self.target.store(Some(Arc::new(Ready { addr: ready.addr, peer: peer(ready.addr) })));
+            self.target.store(Some(Arc::new(Ready {
+                addr: ready.addr,
+                peer: peer(ready.addr),
+            })));
         }
     }
 }

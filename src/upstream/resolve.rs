@@ -37,7 +37,13 @@ impl Resolver {
     /// The handle and the task that has to be run.
     pub fn new() -> (Resolver, Lookups) {
         let (new, rx) = mpsc::channel(QUEUE);
-        (Resolver { new }, Lookups { new: rx, known: Vec::new() })
+        (
+            Resolver { new },
+            Lookups {
+                new: rx,
+                known: Vec::new(),
+            },
+        )
     }
 
     /// Has the names of an upstream looked up now and kept fresh.
@@ -106,5 +112,7 @@ async fn lookup(host: &str, port: u16) -> Result<IpAddr, String> {
         .map_err(|e| e.to_string())?;
     let mut ips: Vec<IpAddr> = found.map(|addr| addr.ip()).collect();
     ips.sort_by_key(|ip| ip.is_ipv6());
-    ips.first().copied().ok_or_else(|| "the name has no address".to_owned())
+    ips.first()
+        .copied()
+        .ok_or_else(|| "the name has no address".to_owned())
 }

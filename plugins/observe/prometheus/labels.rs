@@ -36,7 +36,7 @@ pub enum Source {
     Text(String),
     /// `$route_id`.
     RouteId,
-    /// `$route_name`; the id where there is no name is left to the reader.
+    /// `$route_name`; empty where there is no name.
     RouteName,
     /// `$service_id`.
     ServiceId,

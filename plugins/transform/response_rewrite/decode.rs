@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use brotli_decompressor::DecompressorWriter;
-use flate2::write::{GzDecoder, ZlibDecoder};
+use flate2::write::{MultiGzDecoder, ZlibDecoder};
 
 /// Bytes that the Brotli decoder hands over at a time.
 const BROTLI_BUFFER: usize = 16 * 1024;
@@ -39,7 +39,7 @@ impl Encoding {
 /// Takes a body in pieces and collects what it was before compression.
 pub(super) enum Decoder {
     Plain(Sink),
-    Gzip(Box<GzDecoder<Sink>>),
+    Gzip(Box<MultiGzDecoder<Sink>>),
     Deflate(Box<ZlibDecoder<Sink>>),
     Brotli(Box<DecompressorWriter<Sink>>),
     /// Failed, or the body is over.
@@ -72,7 +72,7 @@ impl Decoder {
         let sink = Sink::default();
         match encoding {
             Encoding::Plain => Decoder::Plain(sink),
-            Encoding::Gzip => Decoder::Gzip(Box::new(GzDecoder::new(sink))),
+            Encoding::Gzip => Decoder::Gzip(Box::new(MultiGzDecoder::new(sink))),
             Encoding::Deflate => Decoder::Deflate(Box::new(ZlibDecoder::new(sink))),
             Encoding::Brotli => {
                 Decoder::Brotli(Box::new(DecompressorWriter::new(sink, BROTLI_BUFFER)))
@@ -133,7 +133,8 @@ impl Decoder {
     }
 }
 
-/// Writes all; what follows the end of the compressed data is left out, as nginx does.
+/// Writes all. What follows the end of zlib or Brotli data is left out; behind gzip data only more
+/// gzip data may follow.
 fn feed(decoder: &mut impl Write, mut data: &[u8]) -> io::Result<()> {
     while !data.is_empty() {
         match decoder.write(data)? {

@@ -40,10 +40,13 @@ impl Workshop {
         let mut out = Problems::default();
         let mut made = Vec::new();
         for (name, conf) in plugins.into_iter().flatten() {
-            let Found::Ready(def) = self.catalogue.find(name) else { continue };
+            let Found::Ready(def) = self.catalogue.find(name) else {
+                continue;
+            };
             let print = fingerprint(conf);
             let kept = old.and_then(|old| {
-                old.iter().find(|i| i.def.name == def.name && i.fingerprint == print)
+                old.iter()
+                    .find(|i| i.def.name == def.name && i.fingerprint == print)
             });
             if let Some(kept) = kept {
                 made.push(Arc::clone(kept));
@@ -73,7 +76,10 @@ impl Workshop {
             shared: &self.shared,
             states: &self.states,
             attr: self.attr.get(def.name).unwrap_or(&Value::Null),
-            metadata: self.metadata.get(def.name).map_or(&Value::Null, |value| value),
+            metadata: self
+                .metadata
+                .get(def.name)
+                .map_or(&Value::Null, |value| value),
         };
         let handler = match (def.build)(&plain, &bx) {
             Ok(handler) => Some(handler),
@@ -83,19 +89,30 @@ impl Workshop {
         };
         // Only a plugin with metadata may have to be built again later.
         let conf = def.metadata.is_some().then(|| Arc::new(conf.clone()));
-        Ok(Instance { def, handler, meta, fingerprint, conf })
+        Ok(Instance {
+            def,
+            handler,
+            meta,
+            fingerprint,
+            conf,
+        })
     }
 
     /// Builds the instances of one plugin again, after its metadata has changed.
     ///
     /// # Errors
     /// As for [`Self::instances`].
-    pub fn refresh(&self, owner: &str, old: &Instances, plugin: &str) -> Result<Instances, Problems> {
+    pub fn refresh(
+        &self,
+        owner: &str,
+        old: &Instances,
+        plugin: &str,
+    ) -> Result<Instances, Problems> {
         old.iter()
             .map(|instance| match &instance.conf {
-                Some(conf) if instance.def.name == plugin => {
-                    self.build(owner, instance.def, conf, instance.fingerprint).map(Arc::new)
-                }
+                Some(conf) if instance.def.name == plugin => self
+                    .build(owner, instance.def, conf, instance.fingerprint)
+                    .map(Arc::new),
                 _ => Ok(Arc::clone(instance)),
             })
             .collect()

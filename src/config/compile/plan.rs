@@ -127,7 +127,8 @@ impl Plan {
         let mut chosen: Vec<(Level, &Arc<Instance>)> = Vec::new();
         for &(level, instances) in levels {
             for instance in instances {
-                let same = |(_, other): &&mut (Level, &Arc<Instance>)| other.def.name == instance.def.name;
+                let same =
+                    |(_, other): &&mut (Level, &Arc<Instance>)| other.def.name == instance.def.name;
                 match chosen.iter_mut().find(same) {
                     Some(held) if held.0 <= level => *held = (level, instance),
                     Some(_) => {}
@@ -135,7 +136,11 @@ impl Plan {
                 }
             }
         }
-        Plan::of(chosen.into_iter().map(|(level, instance)| (level, &**instance)))
+        Plan::of(
+            chosen
+                .into_iter()
+                .map(|(level, instance)| (level, &**instance)),
+        )
     }
 
     /// A plan of instances that are all to run.
@@ -155,14 +160,26 @@ impl Plan {
             .collect();
         // By name among equals, so that a plan never depends on the order of arrival.
         links.sort_by(|a, b| {
-            b.priority.cmp(&a.priority).then_with(|| a.handler.name().cmp(b.handler.name()))
+            b.priority
+                .cmp(&a.priority)
+                .then_with(|| a.handler.name().cmp(b.handler.name()))
         });
         let of = |phase: Phase| -> Box<[Link]> {
-            links.iter().filter(|link| link.handler.phases().has(phase)).cloned().collect()
+            links
+                .iter()
+                .filter(|link| link.handler.phases().has(phase))
+                .cloned()
+                .collect()
         };
         let phases = Phase::ALL.map(of);
-        let used = links.iter().fold(Phases::NONE, |used, link| used.and(link.handler.phases()));
-        Plan { phases, used, names: links.iter().map(|link| link.handler.name()).collect() }
+        let used = links
+            .iter()
+            .fold(Phases::NONE, |used, link| used.and(link.handler.phases()));
+        Plan {
+            phases,
+            used,
+            names: links.iter().map(|link| link.handler.name()).collect(),
+        }
     }
 
     /// One line a phase that anybody acts in, for `lockgate routes` and for comparing plans.

@@ -51,9 +51,15 @@ impl Graph {
         let old = self.consumers.get(&key.id).map(|old| &old.instances);
         let instances = self.workshop.instances(&key.to_string(), Some(&own), old)?;
         let group_id = consumer.group_id.as_ref().map(|id| Arc::clone(&id.0));
-        let group = group_id.iter().map(|id| Key { kind: Kind::ConsumerGroup, id: Arc::clone(id) });
+        let group = group_id.iter().map(|id| Key {
+            kind: Kind::ConsumerGroup,
+            id: Arc::clone(id),
+        });
         self.refer(key, &group.collect::<Vec<_>>());
-        let known = self.consumers.get_mut(&key.id).map(|old| std::mem::take(&mut old.known));
+        let known = self
+            .consumers
+            .get_mut(&key.id)
+            .map(|old| std::mem::take(&mut old.known));
         let node = ConsumerNode {
             labels: consumer.labels.clone().unwrap_or_default(),
             group_id,
@@ -76,15 +82,26 @@ impl Graph {
         let name = key.id.split("/credentials/").next().unwrap_or_default();
         let consumer: Arc<str> = name.into();
         dirty.consumers.insert(Arc::clone(&consumer));
-        self.credentials.insert(Arc::clone(&key.id), CredentialNode { consumer, presented });
+        self.credentials.insert(
+            Arc::clone(&key.id),
+            CredentialNode {
+                consumer,
+                presented,
+            },
+        );
         Ok(())
     }
 
     /// Parts plugins into those that run and those that hold credentials.
-    fn sort_plugins(&self, plugins: Option<&Plugins>) -> Result<(Plugins, Vec<Presented>), Problems> {
+    fn sort_plugins(
+        &self,
+        plugins: Option<&Plugins>,
+    ) -> Result<(Plugins, Vec<Presented>), Problems> {
         let (mut own, mut presented) = (Plugins::default(), Vec::new());
         for (name, conf) in plugins.into_iter().flatten() {
-            let Found::Ready(def) = self.workshop.catalogue.find(name) else { continue };
+            let Found::Ready(def) = self.workshop.catalogue.find(name) else {
+                continue;
+            };
             match &def.credential {
                 None => {
                     own.insert(name.clone(), conf.clone());
@@ -95,7 +112,11 @@ impl Graph {
                         continue;
                     }
                     let (key, conf) = (credential.parse)(&conf)?;
-                    presented.push(Presented { plugin: def.name, key: key.into(), conf });
+                    presented.push(Presented {
+                        plugin: def.name,
+                        key: key.into(),
+                        conf,
+                    });
                 }
             }
         }
@@ -115,7 +136,9 @@ impl Graph {
     pub(super) fn compile_consumer(&mut self, name: &Arc<str>) {
         self.version += 1;
         let version = self.version;
-        let Some(node) = self.consumers.get_mut(name) else { return };
+        let Some(node) = self.consumers.get_mut(name) else {
+            return;
+        };
         let table = &mut self.snapshot.consumers;
         for (plugin, key, held) in node.known.drain(..) {
             table.forget(plugin, &key, &held);
@@ -126,21 +149,32 @@ impl Graph {
             labels: node.labels.clone(),
         });
         let credential = |id: Option<Arc<str>>, conf: Arc<dyn Any + Send + Sync>| {
-            Arc::new(ConsumerCredential { consumer: Arc::clone(&info), credential_id: id, conf, version })
+            Arc::new(ConsumerCredential {
+                consumer: Arc::clone(&info),
+                credential_id: id,
+                conf,
+                version,
+            })
         };
         for presented in &node.presented {
             let made = credential(None, Arc::clone(&presented.conf));
             table.learn(presented.plugin, &presented.key, Arc::clone(&made));
-            node.known.push((presented.plugin, presented.key.clone(), made));
+            node.known
+                .push((presented.plugin, presented.key.clone(), made));
         }
-        let mut own: Vec<_> = self.credentials.iter().filter(|(_, c)| c.consumer == *name).collect();
+        let mut own: Vec<_> = self
+            .credentials
+            .iter()
+            .filter(|(_, c)| c.consumer == *name)
+            .collect();
         own.sort_by(|a, b| a.0.cmp(b.0));
         for (id, held) in own {
             let short: Arc<str> = id.rsplit('/').next().unwrap_or_default().into();
             for presented in &held.presented {
                 let made = credential(Some(Arc::clone(&short)), Arc::clone(&presented.conf));
                 table.learn(presented.plugin, &presented.key, Arc::clone(&made));
-                node.known.push((presented.plugin, presented.key.clone(), made));
+                node.known
+                    .push((presented.plugin, presented.key.clone(), made));
             }
         }
         let group = node.group_id.as_ref().map(|id| self.groups.get(id));

@@ -24,6 +24,8 @@ pub(super) struct RouteNode {
     enabled: bool,
     websocket: Option<bool>,
     name: Option<Arc<str>>,
+    // Boxed: most routes have none, and an empty map is three words long.
+    #[allow(clippy::box_collection)]
     labels: Option<Box<BTreeMap<String, String>>>,
     uris: Box<[Arc<str>]>,
     hosts: Box<[Arc<str>]>,
@@ -41,7 +43,12 @@ pub(super) struct RouteNode {
 impl RouteNode {
     /// What the route refers to.
     pub(super) fn references(&self) -> Vec<Key> {
-        let key = |kind, id: &Option<Arc<str>>| id.as_ref().map(|id| Key { kind, id: Arc::clone(id) });
+        let key = |kind, id: &Option<Arc<str>>| {
+            id.as_ref().map(|id| Key {
+                kind,
+                id: Arc::clone(id),
+            })
+        };
         [
             key(Kind::Service, &self.service_id),
             key(Kind::Upstream, &self.upstream_id),
@@ -71,7 +78,13 @@ impl RouteNode {
             "route {} info {:?} websocket {} timeouts {:?} target {target}",
             entry.id, route.info, route.websocket, route.timeouts
         )];
-        lines.extend(route.plan.describe().into_iter().map(|line| format!("route {} {line}", entry.id)));
+        lines.extend(
+            route
+                .plan
+                .describe()
+                .into_iter()
+                .map(|line| format!("route {} {line}", entry.id)),
+        );
         Some(lines)
     }
 }
@@ -107,8 +120,12 @@ impl Graph {
         for method in route.methods.iter().flatten() {
             methods = methods.with(method).unwrap_or(methods);
         }
-        let networks = route.remote_addr.iter().chain(route.remote_addrs.iter().flatten());
-        let id_of = |id: &Option<crate::config::resource::Id>| id.as_ref().map(|id| Arc::clone(&id.0));
+        let networks = route
+            .remote_addr
+            .iter()
+            .chain(route.remote_addrs.iter().flatten());
+        let id_of =
+            |id: &Option<crate::config::resource::Id>| id.as_ref().map(|id| Arc::clone(&id.0));
         let node = RouteNode {
             entry: None,
             order,
@@ -145,7 +162,13 @@ impl Graph {
     }
 
     pub(super) fn forget_route(&mut self, id: &Arc<str>) {
-        self.refer(&Key { kind: Kind::Route, id: Arc::clone(id) }, &[]);
+        self.refer(
+            &Key {
+                kind: Kind::Route,
+                id: Arc::clone(id),
+            },
+            &[],
+        );
         if let Some(node) = self.routes.remove(id) {
             self.body_readers -= usize::from(node.reads_body());
             if let Some(entry) = &node.entry {
@@ -157,9 +180,13 @@ impl Graph {
 
     /// Puts a route together from what it refers to, and into the router.
     pub(super) fn compile_route(&mut self, id: &Arc<str>) {
-        let Some(node) = self.routes.get(id) else { return };
+        let Some(node) = self.routes.get(id) else {
+            return;
+        };
         let made = node.enabled.then(|| self.entry(id, node));
-        let Some(node) = self.routes.get_mut(id) else { return };
+        let Some(node) = self.routes.get_mut(id) else {
+            return;
+        };
         if let Some(old) = node.entry.take() {
             let removed = self.snapshot.router.remove(&old);
             debug_assert!(removed, "a route in use is in the router");
@@ -173,7 +200,10 @@ impl Graph {
 
     fn entry(&self, id: &Arc<str>, node: &RouteNode) -> Entry<Arc<Route>> {
         let service = node.service_id.as_ref().map(|id| self.services.get(id));
-        let config = node.plugin_config_id.as_ref().map(|id| self.plugin_configs.get(id));
+        let config = node
+            .plugin_config_id
+            .as_ref()
+            .map(|id| self.plugin_configs.get(id));
         let found = service.flatten();
         let levels = Levels {
             service: found.and_then(|service| service.instances.clone()),
@@ -191,25 +221,42 @@ impl Graph {
             name: node.name.clone(),
             service_id: node.service_id.clone(),
             service_name: found.and_then(|service| service.name.clone()),
-            labels: labels.or_else(|| found.map(|s| s.labels.clone())).unwrap_or_default(),
+            labels: labels
+                .or_else(|| found.map(|s| s.labels.clone()))
+                .unwrap_or_default(),
         };
-        let plan = if levels.is_empty() { Arc::clone(&self.empty_plan) } else { Arc::new(levels.plan()) };
+        let plan = if levels.is_empty() {
+            Arc::clone(&self.empty_plan)
+        } else {
+            Arc::new(levels.plan())
+        };
         let route = Route {
             info: Arc::new(info),
             plan,
             levels,
             target,
             timeouts: node.timeouts.as_deref().copied(),
-            websocket: node.websocket.or_else(|| found.map(|s| s.websocket)).unwrap_or(false),
+            websocket: node
+                .websocket
+                .or_else(|| found.map(|s| s.websocket))
+                .unwrap_or(false),
             merged: Default::default(),
         };
-        let inherited = || found.map(|service| service.hosts.clone()).unwrap_or_default();
+        let inherited = || {
+            found
+                .map(|service| service.hosts.clone())
+                .unwrap_or_default()
+        };
         Entry {
             id: Arc::clone(id),
             order: node.order,
             priority: node.priority,
             uris: node.uris.clone(),
-            hosts: if node.hosts.is_empty() { inherited() } else { node.hosts.clone() },
+            hosts: if node.hosts.is_empty() {
+                inherited()
+            } else {
+                node.hosts.clone()
+            },
             methods: node.methods,
             remote_addrs: node.remote_addrs.clone(),
             vars: node.vars.clone(),
