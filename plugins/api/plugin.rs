@@ -248,7 +248,7 @@ pub struct PluginDef {
 
 /// The registry entry of a plugin.
 ///
-/// ```ignore
+/// ```text
 /// pub static ALL: &[PluginDef] = &[def::<Echo>(), def::<KeyAuth>().credential::<Key>()];
 /// ```
 pub const fn def<P: Plugin>() -> PluginDef {

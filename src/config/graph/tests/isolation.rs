@@ -240,3 +240,23 @@ fn a_consumer_waits_for_its_group_and_its_credentials_for_it() {
         "cached plans with the old group are not found again"
     );
 }
+
+#[test]
+fn a_key_that_two_present_goes_back_to_the_other() {
+    let consumer = |name: &str| {
+        let value = json!({"username": name, "plugins": {"key-auth": {"key": "k"}}});
+        put(&format!("consumers/{name}"), value)
+    };
+    let mut graph = graph();
+    let mut check = |change: Change, expected: Option<&str>| {
+        let snapshot = graph.accept([change]).snapshot.unwrap();
+        let found = snapshot.consumers.by_key("key-auth", "k");
+        assert_eq!(found.map(|found| &*found.consumer.username), expected);
+    };
+    check(consumer("bob"), Some("bob"));
+    check(consumer("ann"), Some("bob"));
+    check(delete("consumers/bob"), Some("ann"));
+    check(consumer("bob"), Some("bob"));
+    check(delete("consumers/ann"), Some("bob"));
+    check(delete("consumers/bob"), None);
+}
