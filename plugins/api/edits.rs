@@ -133,7 +133,7 @@ pub fn is_clean(value: &[u8]) -> bool {
     !value.iter().any(|&b| (b < 0x20 && b != b'\t') || b == 0x7f)
 }
 
-fn clean(value: Bytes) -> Bytes {
+pub(crate) fn clean(value: Bytes) -> Bytes {
     if is_clean(&value) {
         return value;
     }

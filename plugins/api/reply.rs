@@ -28,7 +28,7 @@ pub struct Reply {
     pub status: u16,
     /// The body.
     pub body: Body,
-    /// Extra header fields; the last value of a repeated `Content-Type` wins.
+    /// Extra header fields; they replace the gateway's own of the same name.
     pub headers: Vec<(HeaderKey, Bytes)>,
     /// Why, for the log: a constant text such as `missing API key`. Clients never see it.
     pub reason: &'static str,
@@ -70,10 +70,11 @@ impl Reply {
         Reply::json(status, &serde_json::json!({ "error_msg": message }))
     }
 
-    /// Adds a header field.
+    /// Adds a header field. Control bytes are escaped as in [`HeaderEdits`](crate::HeaderEdits).
     #[must_use]
     pub fn header(mut self, key: &HeaderKey, value: impl Into<Bytes>) -> Reply {
-        self.headers.push((key.clone(), value.into()));
+        self.headers
+            .push((key.clone(), crate::edits::clean(value.into())));
         self
     }
 

@@ -264,15 +264,15 @@ impl Graph {
         }
     }
 
-    /// The route's own upstream before its service's; in place before by id.
+    /// The route's own upstream before its service's; by id before in place, as in APISIX.
     fn target(&self, node: &RouteNode, service: Option<&super::ServiceNode>) -> Target {
         let by_id = |id: &Arc<str>| match self.upstreams.get(id) {
             Some(upstream) => Target::Upstream(Arc::clone(upstream)),
             None => Target::MissingUpstream,
         };
         let own = |upstream: &Option<Arc<Upstream>>, id: &Option<Arc<str>>| match (upstream, id) {
-            (Some(upstream), _) => Some(Target::Upstream(Arc::clone(upstream))),
-            (None, Some(id)) => Some(by_id(id)),
+            (_, Some(id)) => Some(by_id(id)),
+            (Some(upstream), None) => Some(Target::Upstream(Arc::clone(upstream))),
             (None, None) => None,
         };
         own(&node.upstream, &node.upstream_id)
