@@ -39,7 +39,7 @@ pub struct General {
 /// One request on this lane.
 #[derive(Default)]
 pub struct Lane {
-    pub(super) exchange: Option<Exchange>,
+    pub(super) exchange: Option<Box<Exchange>>,
     counted: Option<Counted>,
     front: Option<Front>,
     /// The failure that ended the exchange, for the answer and the log.
@@ -515,13 +515,13 @@ impl Lane {
 
     /// Whether the client's body may still be on its way.
     pub(super) fn exchange_mut(&mut self) -> Option<&mut Exchange> {
-        self.exchange.as_mut()
+        self.exchange.as_deref_mut()
     }
 }
 
 fn exchange(lane: &mut Lane) -> Result<&mut Exchange> {
     lane.exchange
-        .as_mut()
+        .as_deref_mut()
         .ok_or_else(|| Error::new_in(ErrorType::InternalError))
 }
 

@@ -84,7 +84,7 @@ impl Exchange {
     /// # Errors
     /// [`FaultKind::BadRequest`] when the path has no normal form. The exchange is given back even
     /// then: such a request is answered and logged like any other.
-    pub fn begin(core: &Core, conn: Conn, req: &dyn ReqView) -> (Exchange, Result<(), Fault>) {
+    pub fn begin(core: &Core, conn: Conn, req: &dyn ReqView) -> (Box<Exchange>, Result<(), Fault>) {
         let timing = Timing {
             start: Instant::now(),
             wall: std::time::SystemTime::now(),
@@ -97,21 +97,19 @@ impl Exchange {
                 Err(Fault::new(FaultKind::BadRequest, bad.to_string())),
             ),
         };
-        let mut work = Work::new(conn, path, timing);
-        core.addresses.settle(&mut work, req);
         let bound = Bound {
             snap: core.live.snapshot(),
             route: None,
             plan: None,
         };
-        (
-            Exchange {
-                work,
-                bound,
-                upstream: None,
-            },
-            result,
-        )
+        // Boxed: it is large, and Pingora moves its context around.
+        let mut exchange = Box::new(Exchange {
+            work: Work::new(conn, path, timing),
+            bound,
+            upstream: None,
+        });
+        core.addresses.settle(&mut exchange.work, req);
+        (exchange, result)
     }
 
     /// Whether finding the route needs the request body.
