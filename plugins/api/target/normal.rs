@@ -226,13 +226,14 @@ pub(super) fn encode(path: impl Iterator<Item = u8>) -> Vec<u8> {
 }
 
 /// As [`encode`], but leaves escapes of bytes from 0x80 up alone: they stand for themselves in the
-/// normal form of a path that is not UTF-8.
+/// normal form of a path that is not UTF-8. The normal form writes them in upper case, so one with
+/// a lower-case digit is plain text and its `%` is encoded.
 pub(super) fn encode_kept(path: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(path.len() + 16);
     let mut rest = path;
     while let [byte, tail @ ..] = rest {
         if let [b'%', high @ (b'8' | b'9' | b'A'..=b'F'), low, after @ ..] = rest
-            && hex(*low).is_some()
+            && matches!(low, b'0'..=b'9' | b'A'..=b'F')
         {
             out.extend_from_slice(&[b'%', *high, *low]);
             rest = after;

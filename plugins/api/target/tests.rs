@@ -280,6 +280,14 @@ fn arguments() {
     assert_eq!(arg("a&b=1", "a").as_deref(), Some(""));
 }
 
+#[test]
+fn a_rewrite_keeps_only_the_escapes_of_the_normal_form() {
+    let mut target = Target::parse(b"/%80").unwrap();
+    assert_eq!(&*target.rewrite("/%80%8A", None), b"/%80%8A");
+    let mut target = Target::parse(b"/%80").unwrap();
+    assert_eq!(&*target.rewrite("/%80%8a", None), b"/%80%258a");
+}
+
 /// Paths made of the pieces that matter to the normaliser.
 fn targets() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop_oneof![
