@@ -97,6 +97,32 @@ impl Problems {
         self.list.push(problem);
     }
 
+    /// Adds a problem unless exactly one of the named fields is given, in the words of a schema's
+    /// `oneOf`. Of more than two fields, a hint tells which number is which.
+    pub fn exactly_one(&mut self, fields: &[(&str, bool)]) {
+        let mut given = (1..).zip(fields).filter(|(_, (_, given))| *given);
+        match (given.next(), given.next()) {
+            (None, _) => self.add("", "value should match only one schema, but matches none"),
+            (Some((a, _)), Some((b, _))) => {
+                let mut problem = Problem::new(
+                    "",
+                    format!(
+                        "value should match only one schema, but matches both schemas {a} and {b}"
+                    ),
+                );
+                if fields.len() > 2 {
+                    let names: Vec<String> = (1..)
+                        .zip(fields)
+                        .map(|(at, (name, _))| format!("{at} is `{name}`"))
+                        .collect();
+                    problem = problem.hint(names.join(", "));
+                }
+                self.push(problem);
+            }
+            (Some(_), None) => {}
+        }
+    }
+
     /// A guard for one level deeper; what is added through it carries the segment.
     pub fn at(&mut self, segment: &str) -> At<'_> {
         let len = self.prefix.len();

@@ -60,16 +60,10 @@ impl Plugin for IpRestriction {
     type Conf = Conf;
 
     fn check(conf: &Conf, out: &mut Problems) {
-        match (&conf.whitelist, &conf.blacklist) {
-            (None, None) => out.add("", "value should match only one schema, but matches none"),
-            (Some(_), Some(_)) => {
-                out.add(
-                    "",
-                    "value should match only one schema, but matches both schemas 1 and 2",
-                );
-            }
-            _ => {}
-        }
+        out.exactly_one(&[
+            ("whitelist", conf.whitelist.is_some()),
+            ("blacklist", conf.blacklist.is_some()),
+        ]);
         for (name, list) in [
             ("whitelist", &conf.whitelist),
             ("blacklist", &conf.blacklist),

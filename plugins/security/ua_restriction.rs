@@ -57,16 +57,10 @@ impl Plugin for UaRestriction {
     type Conf = Conf;
 
     fn check(conf: &Conf, out: &mut Problems) {
-        match (&conf.allowlist, &conf.denylist) {
-            (None, None) => out.add("", "value should match only one schema, but matches none"),
-            (Some(_), Some(_)) => {
-                out.add(
-                    "",
-                    "value should match only one schema, but matches both schemas 1 and 2",
-                );
-            }
-            _ => {}
-        }
+        out.exactly_one(&[
+            ("allowlist", conf.allowlist.is_some()),
+            ("denylist", conf.denylist.is_some()),
+        ]);
         for (name, list) in [("allowlist", &conf.allowlist), ("denylist", &conf.denylist)] {
             for (i, text) in list.iter().flatten().enumerate() {
                 if let Err(e) = Pattern::new(text) {

@@ -86,26 +86,11 @@ impl Plugin for Redirect {
     type Conf = Conf;
 
     fn check(conf: &Conf, out: &mut Problems) {
-        let given = [
-            conf.uri.is_some(),
-            conf.regex_uri.is_some(),
-            conf.http_to_https.is_some(),
-        ];
-        let mut given = (1..)
-            .zip(given)
-            .filter(|(_, given)| *given)
-            .map(|(at, _)| at);
-        match (given.next(), given.next()) {
-            (None, _) => out.add("", "value should match only one schema, but matches none"),
-            (Some(a), Some(b)) => {
-                let text = "value should match only one schema, but matches both schemas";
-                out.push(
-                    Problem::new("", format!("{text} {a} and {b}"))
-                        .hint("1 is `uri`, 2 `regex_uri`, 3 `http_to_https`"),
-                );
-            }
-            _ => {}
-        }
+        out.exactly_one(&[
+            ("uri", conf.uri.is_some()),
+            ("regex_uri", conf.regex_uri.is_some()),
+            ("http_to_https", conf.http_to_https.is_some()),
+        ]);
         if conf.http_to_https == Some(true) && conf.append_query_string {
             out.add(
                 "",
