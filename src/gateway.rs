@@ -30,10 +30,11 @@ use crate::proxy::core::{ClientLimits, Core, Stats};
 use crate::proxy::front::Front;
 use crate::proxy::general::General;
 use crate::proxy::head::AddressRules;
+use crate::proxy::wire::Wire;
 use crate::settings::{Listen, Settings, SourceKind};
 use crate::signals::{Signals, exit_when_idle};
 use crate::tls::{self, ListenerTls};
-use crate::upstream::{Lookups, Resolver};
+use crate::upstream::{Lookups, Resolver, Sweeper};
 
 /// The version of APISIX whose behaviour is followed; clients look at it in `Server`.
 pub const APISIX_VERSION: &str = "3.18.0";
@@ -247,7 +248,16 @@ fn serve(
 
     let proxy = pingora_proxy::http_proxy(&server.configuration, General::new(Arc::clone(&core)));
     let proxy = Arc::new(with_http2(proxy, settings));
-    let front = Front::new(Arc::clone(&core), proxy);
+    let sweeper = Arc::new(Sweeper::default());
+    let wire = Wire {
+        core: Arc::clone(&core),
+        buffers: Default::default(),
+        sweeper: Arc::clone(&sweeper),
+        connector: Default::default(),
+        idle: settings.upstream_keepalive.size,
+        carries: settings.upstream_keepalive.requests,
+    };
+    let front = Front::new(Arc::clone(&core), proxy, wire, settings.engine());
     server.add_service(front_service(settings, &live, front)?);
     let listening = Arc::new(AtomicBool::new(false));
     if let Some(addr) = settings.status {
@@ -268,7 +278,7 @@ fn serve(
         server.add_service(small_service("metrics", settings.prometheus.addr, page));
     }
 
-    start_config_thread(Writer::new(graph, live, report), source, lookups)?;
+    start_config_thread(Writer::new(graph, live, report), source, lookups, sweeper)?;
     start_readiness_thread(settings, listening)?;
     exit_when_idle(server.watch_execution_phase(), Arc::clone(&stats));
     let signals = Signals {
@@ -443,7 +453,12 @@ fn small_service<A>(name: &str, addr: SocketAddr, page: A) -> Service<A> {
 
 /// The thread that changes the configuration: reading, compiling and swapping happen beside the
 /// workers, never on them.
-fn start_config_thread(writer: Writer, source: FileSource, lookups: Lookups) -> anyhow::Result<()> {
+fn start_config_thread(
+    writer: Writer,
+    source: FileSource,
+    lookups: Lookups,
+    sweeper: Arc<Sweeper>,
+) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -452,7 +467,12 @@ fn start_config_thread(writer: Writer, source: FileSource, lookups: Lookups) -> 
         .spawn(move || {
             runtime.block_on(async {
                 let (batches, rx) = mpsc::channel(1);
-                tokio::join!(source.run(batches), writer.run(rx), lookups.run());
+                tokio::join!(
+                    source.run(batches),
+                    writer.run(rx),
+                    lookups.run(),
+                    sweeper.run(),
+                );
             });
         })?;
     Ok(())

@@ -118,7 +118,10 @@ fn print_routes(graph: &Graph) {
             "{methods} {host}{uri}  route {} priority {} -> {target}",
             entry.id, entry.priority
         );
-        println!("    lane: general");
+        match route.general_because() {
+            Some(why) => println!("    lane: general ({why})"),
+            None => println!("    lane: wire"),
+        }
         if entry.vars.is_some() || !entry.remote_addrs.is_empty() {
             let addrs: Vec<String> = entry.remote_addrs.iter().map(ToString::to_string).collect();
             let vars = if entry.vars.is_some() {

@@ -29,6 +29,10 @@ pub struct Snapshot {
     pub match_reads_body: bool,
 }
 
+/// The label that puts a route on the general lane, with the value `general`. A label, because
+/// APISIX refuses fields it does not know, and routes may be shared with it.
+pub const ENGINE_LABEL: &str = "lockgate.engine";
+
 /// A compiled route.
 pub struct Route {
     /// What plugins and logs may know.
@@ -43,6 +47,8 @@ pub struct Route {
     pub timeouts: Option<Timeouts>,
     /// Whether connections may be upgraded to WebSocket.
     pub websocket: bool,
+    /// Its label [`ENGINE_LABEL`] asks for the general lane.
+    pub general: bool,
     /// Plans merged with a consumer's plugins, made on first use.
     pub merged: MergedPlans,
 }
@@ -131,6 +137,19 @@ impl MergedPlans {
 }
 
 impl Route {
+    /// Why the route takes the general lane; `None` when the wire lane can carry it.
+    pub fn general_because(&self) -> Option<&'static str> {
+        if self.general {
+            return Some("its label lockgate.engine says so");
+        }
+        match &self.target {
+            Target::Upstream(upstream) if upstream.speaks_http2() => {
+                Some("its upstream speaks HTTP/2")
+            }
+            _ => None,
+        }
+    }
+
     /// The route's plan for an authenticated consumer; `None` when the consumer adds nothing.
     pub fn plan_for(
         &self,

@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::{Method, header};
-use lockgate_plugin::{Body, Chunk, Origin, Phase, Reply};
+use lockgate_plugin::Reply;
 use pingora_core::Result;
 use pingora_http::ResponseHeader;
 use pingora_proxy::Session;
 
 use super::core::Core;
-use super::fault::{Fault, FaultKind, stock_page};
-use super::general::{Lane, finish_head};
-use super::view::{Req, Resp};
+use super::fault::{Fault, FaultKind};
+use super::general::{Lane, apply_edits};
+use super::local::{self, has_body};
+use super::view::Req;
 
 /// How long an unread request body is drained before the connection is given up, so that a client
 /// that was refused cannot hold it with its upload.
@@ -28,16 +28,13 @@ pub async fn fault(
     lane: &mut Lane,
     fault: Fault,
 ) -> Result<()> {
-    if !fault.cause.is_empty() {
-        tracing::debug!(reason = fault.kind.reason(), cause = %fault.cause, "request failed");
-    }
     if matches!(fault.kind, FaultKind::BodyTooLarge | FaultKind::BadRequest) {
         session.as_downstream_mut().set_keepalive(None);
     }
-    reply(core, session, lane, fault.kind.reply()).await
+    reply(core, session, lane, local::reply_to(&fault)).await
 }
 
-/// Answers with a reply: header filters, head, body filters, body.
+/// Answers with a reply.
 ///
 /// # Errors
 /// When the client cannot be written to.
@@ -50,65 +47,27 @@ pub async fn reply(
     let Some(exchange) = lane.exchange_mut() else {
         return Ok(());
     };
-    exchange.work.reason = reply.reason;
-    let (body, kind) = match reply.body {
-        Body::Bytes(bytes) => (bytes, "text/plain"),
-        Body::Stock => match stock_page(reply.status) {
-            Some(page) => (Bytes::from(page), "text/html"),
-            None => (Bytes::new(), "text/plain"),
-        },
-    };
-    let no_body = reply.status == 204 || reply.status == 304;
-    let mut resp = ResponseHeader::build(reply.status, Some(8))?;
-    if !no_body && !body.is_empty() {
-        let value = match &core.charset {
-            Some(charset) => format!("{kind}; charset={charset}"),
-            None => kind.to_owned(),
-        };
-        resp.insert_header(header::CONTENT_TYPE, value)?;
+    let req = Req::new(session.req_header());
+    let local = local::answer(core, exchange, &req, reply);
+    let status = lockgate_plugin::RespView::status(&local);
+    let mut resp = ResponseHeader::build(status, Some(8))?;
+    for (key, value) in local.fields() {
+        resp.append_header(key.spelled_bytes().clone(), &value[..])?;
     }
-    let mut seen = Vec::with_capacity(reply.headers.len());
-    for (key, value) in &reply.headers {
-        let name = key.spelled_bytes().clone();
-        // The first value replaces a default, further ones are added.
-        if seen.contains(&key) {
-            resp.append_header(name, &value[..])?;
-        } else {
-            resp.insert_header(name, &value[..])?;
-            seen.push(key);
-        }
+    apply_edits(exchange, &mut resp)?;
+    let has_body = has_body(resp.status.as_u16());
+    // The whole body is here, so its length is known whatever the filters did.
+    resp.remove_header(&header::TRANSFER_ENCODING);
+    if has_body {
+        resp.insert_header(header::CONTENT_LENGTH, local.body.len().to_string())?;
     }
-    if !no_body {
-        resp.insert_header(header::CONTENT_LENGTH, body.len().to_string())?;
-    }
-    finish_head(core, session, exchange, &mut resp, Origin::Gateway)?;
-
-    let mut chunk = Chunk {
-        data: body,
-        last: true,
-    };
-    if !no_body && exchange.filters(Phase::BodyFilter) {
-        let filtered = exchange.response_body(
-            &Req::new(session.req_header()),
-            Some(&Resp(&resp)),
-            &mut chunk,
-        );
-        if filtered.is_err() {
-            chunk.data = Bytes::new();
-        }
-        // The whole body is here, so its length is known whatever the filters did.
-        resp.remove_header(&header::TRANSFER_ENCODING);
-        resp.insert_header(header::CONTENT_LENGTH, chunk.data.len().to_string())?;
-    } else if !no_body && exchange.work.response.resize {
-        resp.remove_header(&header::TRANSFER_ENCODING);
-        resp.insert_header(header::CONTENT_LENGTH, chunk.data.len().to_string())?;
-    }
-    let head_only = no_body || session.req_header().method == Method::HEAD || chunk.data.is_empty();
+    let head_only =
+        !has_body || session.req_header().method == Method::HEAD || local.body.is_empty();
     session
         .write_response_header(Box::new(resp), head_only)
         .await?;
     if !head_only {
-        session.write_response_body(Some(chunk.data), true).await?;
+        session.write_response_body(Some(local.body), true).await?;
     }
     Ok(())
 }

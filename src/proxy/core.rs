@@ -102,6 +102,11 @@ impl Counted {
         Counted::enter(stats, |stats| &stats.in_flight)
     }
 
+    /// A request whose head is not complete.
+    pub fn head(stats: &Arc<Stats>) -> Counted {
+        Counted::enter(stats, |stats| &stats.in_flight)
+    }
+
     fn enter(stats: &Arc<Stats>, which: fn(&Stats) -> &AtomicI64) -> Counted {
         which(stats).fetch_add(1, Ordering::AcqRel);
         Counted {

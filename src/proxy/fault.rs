@@ -11,6 +11,8 @@ pub enum FaultKind {
     BadRequest,
     /// The client took too long to send the request head.
     SlowHead,
+    /// The client took too long to send the next piece of its body.
+    SlowBody,
     /// The request head is too long.
     HeadTooLarge,
     /// The body is longer than `client_max_body_size`.
@@ -55,7 +57,7 @@ impl FaultKind {
         use FaultKind::*;
         match self {
             BadRequest => 400,
-            SlowHead => 408,
+            SlowHead | SlowBody => 408,
             HeadTooLarge => 431,
             BodyTooLarge => 413,
             NoRoute | NoService => 404,
@@ -75,6 +77,7 @@ impl FaultKind {
         match self {
             BadRequest => "bad request",
             SlowHead => "request head too slow",
+            SlowBody => "request body too slow",
             HeadTooLarge => "request head too large",
             BodyTooLarge => "request body too large",
             NoRoute => "no route",

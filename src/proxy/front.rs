@@ -4,8 +4,12 @@
 //! its size, and checked by [`request_head`](super::request_head). Then the
 //! bytes go to the lane as they came. HTTP/2 connections go there whole.
 
+use std::borrow::Cow;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -17,7 +21,7 @@ use pingora_core::protocols::l4::stream::Stream as L4Stream;
 use pingora_core::protocols::{ALPN, Stream};
 use pingora_core::server::ShutdownWatch;
 use pingora_proxy::HttpProxy;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 
 use super::core::{Core, Counted};
 use super::fault::{FaultKind, stock_page};
@@ -26,17 +30,33 @@ use super::pipeline::Exchange;
 use super::request_head::{
     BodyLength, Head, Refusal, Scan, request_line, scan, scan_chunks, skip_empty_lines,
 };
+use super::wire::buffers::Lender;
+use super::wire::exchange::{Next, serve};
+use super::wire::{Client, Wire};
+use crate::tls::HandshakeFacts;
 
-/// First size of the head buffer: most heads fit.
-const HEAD_BUFFER: usize = 4096;
 /// How long a refused client may take to read its answer.
 const REFUSAL_LIMIT: Duration = Duration::from_secs(2);
+/// How long a connection that was just accepted may take to send its first request when the
+/// process is about to end: the client could not know.
+const LAST_MOMENT: Duration = Duration::from_millis(200);
 
 /// The listeners' application.
 pub struct Front {
     core: Arc<Core>,
     general: Arc<HttpProxy<General>>,
+    wire: Wire,
+    engine: Engine,
     connections: AtomicU64,
+}
+
+/// Which requests may take the wire lane.
+#[derive(Clone, Debug, Default)]
+pub struct Engine {
+    /// None.
+    pub general: bool,
+    /// Not those on listeners with these ports.
+    pub general_ports: Vec<u16>,
 }
 
 /// Why the wait for a head ended without one.
@@ -49,43 +69,91 @@ enum NoHead {
     Http2,
 }
 
+/// Says once that the process is going to end.
+struct Ending<F> {
+    signal: F,
+    came: bool,
+}
+
+impl<F: Future<Output = ()> + Unpin> Ending<F> {
+    fn poll(&mut self, cx: &mut std::task::Context<'_>) -> bool {
+        self.came = self.came || Pin::new(&mut self.signal).poll(cx).is_ready();
+        self.came
+    }
+}
+
 impl Front {
-    /// The application over a lane.
-    pub fn new(core: Arc<Core>, general: Arc<HttpProxy<General>>) -> Front {
+    /// The application over its lanes.
+    pub fn new(
+        core: Arc<Core>,
+        general: Arc<HttpProxy<General>>,
+        wire: Wire,
+        engine: Engine,
+    ) -> Front {
         Front {
             core,
             general,
+            wire,
+            engine,
             connections: AtomicU64::new(0),
         }
     }
 
     async fn serve(&self, mut stream: Stream, shutdown: &ShutdownWatch) {
         let connection = self.connections.fetch_add(1, Ordering::Relaxed) + 1;
-        let mut buf = BytesMut::new();
-        let mut requests = 0u32;
+        let lender = self.wire.buffers.lender(connection);
+        let conn = Conn {
+            id: connection,
+            ..self.conn(&stream)
+        };
+        let engine = &self.engine;
+        let only_general = engine.general || engine.general_ports.contains(&conn.local.port());
+        let mut client = Client::new(conn, self.core.limits.head);
+        let mut watch = shutdown.clone();
+        let signal = pin!(async move {
+            // An error means that nobody can send any more: the process is at its end.
+            let _ = watch.wait_for(|ending| *ending).await;
+        });
+        let mut ending = Ending {
+            signal,
+            came: false,
+        };
         loop {
-            let head = match self
-                .read_head(&mut stream, &mut buf, requests, shutdown)
-                .await
-            {
+            let head = self
+                .read_head(&mut stream, &mut client, lender, &mut ending)
+                .await;
+            let head = match head {
                 Ok(head) => head,
                 Err(NoHead::Close) => return,
-                Err(NoHead::Refuse(refusal)) => return self.refuse(stream, &buf, &refusal).await,
-                Err(NoHead::Http2) => return self.http2(stream, &buf, shutdown).await,
+                Err(NoHead::Refuse(refusal)) => {
+                    return self.refuse(stream, &client.inb, &refusal).await;
+                }
+                Err(NoHead::Http2) => return self.http2(stream, &client.inb, shutdown).await,
             };
-            requests = requests.saturating_add(1);
-            let prefix = match take_request(&mut buf, &head) {
-                Ok(prefix) => prefix,
-                Err(refusal) => return self.refuse(stream, &buf, &refusal).await,
+            client.requests = client.requests.saturating_add(1);
+            let begun = if head.ordinary && !only_general {
+                let wire = &self.wire;
+                match serve(wire, lender, &mut stream, &mut client, &head).await {
+                    Next::Keep => continue,
+                    Next::Close => return,
+                    Next::General(exchange) => Some(exchange),
+                }
+            } else {
+                None
+            };
+            let (prefix, whole) = match take_request(&mut client, &head, lender) {
+                Ok(taken) => taken,
+                Err(refusal) => return self.refuse(stream, &client.inb, &refusal).await,
             };
             let mut session = ServerSession::new_http1(stream);
-            session.set_keepalive(self.keepalive());
             session.set_pipelined_prefix(prefix);
             session.set_connection_user_context(Some(Box::new(Request {
                 connection,
-                requests,
+                requests: client.requests,
+                exchange: begun,
+                last: !whole,
             })));
-            match self.general.process_new_http(session, shutdown).await {
+            match Box::pin(self.general.process_new_http(session, shutdown)).await {
                 Some(reused) => stream = reused.consume().0,
                 None => return,
             }
@@ -94,64 +162,82 @@ impl Front {
         }
     }
 
-    fn keepalive(&self) -> Option<u64> {
-        let idle = self.core.limits.keepalive.as_secs();
-        (idle > 0 && !self.core.stats.is_draining()).then_some(idle)
-    }
-
     /// Waits for a complete head. The deadline is for all of it and starts with its first byte.
-    async fn read_head(
+    async fn read_head<F: Future<Output = ()> + Unpin>(
         &self,
         stream: &mut Stream,
-        buf: &mut BytesMut,
-        requests: u32,
-        shutdown: &ShutdownWatch,
+        client: &mut Client,
+        lender: Lender<'_>,
+        ending: &mut Ending<F>,
     ) -> Result<Head, NoHead> {
         let limits = &self.core.limits;
-        let first = if requests == 0 {
-            limits.head
-        } else {
-            limits.keepalive
-        };
-        let mut deadline = (!buf.is_empty()).then(|| Instant::now() + limits.head);
+        let mut until = (!client.inb.is_empty()).then(|| Instant::now() + limits.head);
+        // A head in the making is work that a drain waits for.
+        let mut counted = None;
         loop {
-            if !buf.is_empty() {
-                let skipped = skip_empty_lines(buf);
-                let _ = buf.split_to(skipped);
-                match scan(buf) {
-                    Scan::Complete(head) => return Ok(head),
-                    Scan::Refused(refusal) => return Err(NoHead::Refuse(refusal)),
-                    Scan::Http2 if self.core.http2 && requests == 0 => return Err(NoHead::Http2),
-                    Scan::Http2 => {
-                        let why = "HTTP/2 is switched off";
-                        let kind = FaultKind::BadRequest;
-                        return Err(NoHead::Refuse(Refusal {
-                            kind,
-                            status: 505,
-                            why,
-                        }));
+            if !client.inb.is_empty() {
+                if let Some(head) = self.scan(client)? {
+                    return Ok(head);
+                }
+                if !client.inb.is_empty() {
+                    counted.get_or_insert_with(|| Counted::head(&self.core.stats));
+                }
+            }
+            let idle = until.is_none();
+            let wait = match until {
+                Some(at) => at.saturating_duration_since(Instant::now()),
+                None if client.requests == 0 => limits.head,
+                None => limits.keepalive,
+            };
+            if until.is_some() && wait.is_zero() {
+                return Err(slow());
+            }
+            let fresh = client.requests == 0;
+            let Client { inb, deadline, .. } = client;
+            let (mut waiting, mut hurried) = (false, false);
+            let read = poll_fn(|cx| {
+                if let Poll::Ready(read) = lender.poll_read(cx, stream, inb) {
+                    return Poll::Ready(read.ok().filter(|n| *n > 0));
+                }
+                if !waiting {
+                    waiting = true;
+                    deadline.set(wait);
+                }
+                if idle && !hurried && ending.poll(cx) {
+                    if !fresh {
+                        return Poll::Ready(None);
                     }
-                    Scan::Partial => {}
+                    hurried = true;
+                    deadline.set(LAST_MOMENT);
+                }
+                deadline.poll(cx).map(|()| Some(0))
+            });
+            match read.await {
+                Some(0) if until.is_some() => return Err(slow()),
+                Some(0) | None => return Err(NoHead::Close),
+                Some(_) => {
+                    until.get_or_insert_with(|| Instant::now() + limits.head);
                 }
             }
-            let wait = deadline.map_or(first, |at| at.saturating_duration_since(Instant::now()));
-            buf.reserve(HEAD_BUFFER);
-            match read(stream, buf, wait, shutdown, deadline.is_none()).await {
-                Some(Ok(n)) if n > 0 => {
-                    deadline.get_or_insert_with(|| Instant::now() + limits.head);
-                }
-                Some(_) => return Err(NoHead::Close),
-                None if deadline.is_none() => return Err(NoHead::Close),
-                None => {
-                    let kind = FaultKind::SlowHead;
-                    let refusal = Refusal {
-                        kind,
-                        status: 408,
-                        why: kind.reason(),
-                    };
-                    return Err(NoHead::Refuse(refusal));
-                }
-            }
+        }
+    }
+
+    /// Looks at what there is; `None` when more has to come.
+    fn scan(&self, client: &mut Client) -> Result<Option<Head>, NoHead> {
+        let skipped = skip_empty_lines(&client.inb);
+        if skipped > 0 {
+            client.inb.drain(..skipped);
+        }
+        match scan(&client.inb, &mut client.fields) {
+            Scan::Complete(head) => Ok(Some(head)),
+            Scan::Partial => Ok(None),
+            Scan::Refused(refusal) => Err(NoHead::Refuse(refusal)),
+            Scan::Http2 if self.core.http2 && client.requests == 0 => Err(NoHead::Http2),
+            Scan::Http2 => Err(NoHead::Refuse(Refusal {
+                kind: FaultKind::BadRequest,
+                status: 505,
+                why: "HTTP/2 is switched off",
+            })),
         }
     }
 
@@ -197,6 +283,11 @@ impl Front {
             conn.peer = inet(digest.peer_addr()).unwrap_or(conn.peer);
             conn.local = inet(digest.local_addr()).unwrap_or(conn.local);
         }
+        if let Some(tls) = stream.get_ssl_digest() {
+            let facts = tls.extension.get::<HandshakeFacts>();
+            conn.tls = facts.map(|facts| Arc::clone(&facts.tls));
+            conn.tls.get_or_insert_default();
+        }
         conn
     }
 
@@ -210,43 +301,69 @@ impl Front {
     }
 }
 
-/// One read; `None` when the time is over. An idle wait also ends with the process.
-async fn read(
-    stream: &mut Stream,
-    buf: &mut BytesMut,
-    wait: Duration,
-    shutdown: &ShutdownWatch,
-    idle: bool,
-) -> Option<std::io::Result<usize>> {
-    let read = pingora_timeout::timeout(wait, stream.read_buf(buf));
-    if !idle {
-        return read.await.ok();
-    }
-    if *shutdown.borrow() {
-        return None;
-    }
-    let mut ending = shutdown.clone();
-    tokio::select! {
-        biased;
-        got = read => got.ok(),
-        _ = ending.changed() => None,
-    }
+fn slow() -> NoHead {
+    NoHead::Refuse(Refusal {
+        kind: FaultKind::SlowHead,
+        status: FaultKind::SlowHead.status(),
+        why: FaultKind::SlowHead.reason(),
+    })
 }
 
-/// Takes the bytes of one request out of the buffer: its head and what is there of its body. A
-/// following pipelined request stays. A chunked body that is not complete takes all there is.
-fn take_request(buf: &mut BytesMut, head: &Head) -> Result<BytesMut, Refusal> {
+/// Takes the bytes of one request out of the buffer, for the general lane: its head and what is
+/// there of its body. A following pipelined request stays. Of a chunked body that is not complete
+/// everything is taken, and whatever comes later was not looked at here: `false` then.
+fn take_request(
+    client: &mut Client,
+    head: &Head,
+    lender: Lender<'_>,
+) -> Result<(BytesMut, bool), Refusal> {
+    let buf = &client.inb[..];
     let rest = buf.len() - head.len;
-    let body = match head.body {
-        BodyLength::None => 0,
-        BodyLength::Exact(length) => usize::try_from(length).map_or(rest, |l| l.min(rest)),
-        BodyLength::Chunked => scan_chunks(&buf[head.len..])?.unwrap_or(rest),
+    let (body, whole) = match head.body {
+        BodyLength::None => (0, true),
+        BodyLength::Exact(length) => {
+            let there = usize::try_from(length).map_or(rest, |l| l.min(rest));
+            (there, true)
+        }
+        BodyLength::Chunked => match scan_chunks(&buf[head.len..])? {
+            Some(length) => (length, true),
+            None => (rest, false),
+        },
     };
-    Ok(if body == rest {
-        std::mem::take(buf)
-    } else {
-        buf.split_to(head.len + body)
-    })
+    let taken = head.len + body;
+    let target = head.target.of(buf);
+    let mut prefix = BytesMut::with_capacity(taken);
+    match encoded(target) {
+        // The target is a part of the buffer, after the method and a space.
+        Cow::Owned(encoded) => {
+            let at = head.method.of(buf).len() + 1;
+            prefix.extend_from_slice(&buf[..at]);
+            prefix.extend_from_slice(&encoded);
+            prefix.extend_from_slice(&buf[at + target.len()..taken]);
+        }
+        Cow::Borrowed(_) => prefix.extend_from_slice(&buf[..taken]),
+    }
+    client.done_with(taken, lender);
+    Ok((prefix, whole))
+}
+
+/// A target as Pingora's parser accepts it: bytes it would refuse are percent-encoded, which means
+/// the same.
+fn encoded(target: &[u8]) -> Cow<'_, [u8]> {
+    const REFUSED: &[u8] = b"\"<>\\^`{|}";
+    let refused = |b: u8| !b.is_ascii() || REFUSED.contains(&b);
+    if !target.iter().any(|&b| refused(b)) {
+        return Cow::Borrowed(target);
+    }
+    let mut out = Vec::with_capacity(target.len() + 16);
+    for &b in target {
+        if refused(b) {
+            out.extend_from_slice(format!("%{b:02X}").as_bytes());
+        } else {
+            out.push(b);
+        }
+    }
+    Cow::Owned(out)
 }
 
 #[async_trait]

@@ -5,7 +5,7 @@
 //! and decides nothing itself.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -21,7 +21,7 @@ use pingora_proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
 use super::answer;
 use super::core::{Core, Counted};
 use super::fault::{Fault, FaultKind, Stop};
-use super::head::{self, Ops};
+use super::head;
 use super::pipeline::Exchange;
 use super::view::{Req, Resp, edit_request, edit_response};
 use crate::tls::HandshakeFacts;
@@ -41,7 +41,7 @@ pub struct General {
 pub struct Lane {
     pub(super) exchange: Option<Box<Exchange>>,
     counted: Option<Counted>,
-    front: Option<Front>,
+    front: Option<Box<Front>>,
     /// The failure that ended the exchange, for the answer and the log.
     fault: Option<Fault>,
     /// Body bytes received so far.
@@ -51,12 +51,16 @@ pub struct Lane {
 }
 
 /// What the connection loop knows of a request before this lane sees it.
-#[derive(Clone, Copy, Debug)]
 pub struct Front {
     /// Counts connections since the process started.
     pub connection: u64,
     /// Counts requests on the connection, from 1.
     pub requests: u32,
+    /// Begun already, where the head alone did not decide the lane.
+    pub exchange: Option<Box<Exchange>>,
+    /// No request may follow on the connection: the end of this one's body was not seen by the
+    /// strict check.
+    pub last: bool,
 }
 
 impl General {
@@ -89,16 +93,22 @@ impl General {
                 .map(|facts| Arc::clone(&facts.tls));
             conn.tls.get_or_insert_default();
         }
-        conn.id = lane.front.map_or(0, |front| front.connection);
+        conn.id = lane.front.as_ref().map_or(0, |front| front.connection);
         conn
     }
 
     /// The request phases: everything before a byte goes upstream.
     async fn work(&self, session: &mut Session, lane: &mut Lane) -> Result<(), Stop> {
-        let conn = self.conn(session, lane);
-        let (mut exchange, begun) =
-            Exchange::begin(&self.core, conn, &Req::new(session.req_header()));
-        exchange.work.conn_requests = lane.front.map_or(1, |front| front.requests);
+        let begun = lane.front.as_mut().and_then(|front| front.exchange.take());
+        let (mut exchange, begun) = match begun {
+            Some(exchange) => (exchange, Ok(())),
+            None => {
+                let conn = self.conn(session, lane);
+                let head = Req::new(session.req_header());
+                Exchange::begin(&self.core, conn, &head)
+            }
+        };
+        exchange.work.conn_requests = lane.front.as_ref().map_or(1, |front| front.requests);
         let reads_body = exchange.match_reads_body();
         lane.exchange = Some(exchange);
         begun?;
@@ -113,7 +123,10 @@ impl General {
             return Err(FaultKind::Internal.into());
         };
         let req = Req::new(session.req_header());
-        exchange.decide(&self.core, &req).await?;
+        if !exchange.is_found() {
+            exchange.find(&self.core, &req)?;
+        }
+        exchange.decide(&req).await?;
         exchange.choose(&req).await?;
         lane.websocket = exchange.route().is_some_and(|route| route.websocket);
         Ok(())
@@ -174,7 +187,7 @@ impl ProxyHttp for General {
         lane: &mut Lane,
         front: Box<dyn std::any::Any + Send + Sync>,
     ) {
-        lane.front = front.downcast::<Front>().ok().map(|front| *front);
+        lane.front = front.downcast::<Front>().ok();
     }
 
     async fn request_filter(&self, session: &mut Session, lane: &mut Lane) -> Result<bool> {
@@ -184,7 +197,8 @@ impl ProxyHttp for General {
         down.set_read_timeout(Some(limits.body));
         down.set_write_timeout(Some(limits.send));
         down.set_total_drain_timeout(Some(answer::DRAIN_LIMIT));
-        if self.core.stats.is_draining() || limits.keepalive.is_zero() {
+        let last = lane.front.as_ref().is_some_and(|front| front.last);
+        if last || self.core.stats.is_draining() || limits.keepalive.is_zero() {
             down.set_keepalive(None);
         }
         match self.work(session, lane).await {
@@ -210,18 +224,19 @@ impl ProxyHttp for General {
                 lane.fault = Some(fault);
                 return Err(Error::new_in(ErrorType::InternalError));
             }
-            head::settle_host(exchange, &Req::new(session.req_header()));
+            head::settle_host(exchange);
         }
         let websocket = lane.websocket;
         let exchange = exchange(lane)?;
         let timeouts: Option<Timeouts> = exchange.route().and_then(|route| route.timeouts);
-        let host = exchange.work.upstream_host.clone().unwrap_or_default();
         let Some(chosen) = &exchange.upstream else {
             return Err(Error::new_in(ErrorType::InternalError));
         };
         let mut peer = Box::new(chosen.ready.peer.clone());
         if peer.is_tls() {
-            peer.sni = lockgate_plugin::target::host_of(&host).into_owned();
+            let req = Req::new(session.req_header());
+            let host = head::upstream_host(&exchange.work, &req);
+            peer.sni = lockgate_plugin::target::host_of(host).into_owned();
         }
         if let Some(timeouts) = &timeouts {
             limit_peer(&mut peer, timeouts);
@@ -262,13 +277,20 @@ impl ProxyHttp for General {
         let req = Req::new(session.req_header());
         let exchange = exchange(lane)?;
         let work = &exchange.work;
-        let mut ops = Ops::new();
-        head::forwarded(work, &req, &mut ops);
         if session.req_header().version == http::Version::HTTP_2 {
             join_cookies(upstream)?;
         }
         let edits = &work.request;
-        edit_request(upstream, edits.headers.ops().iter().chain(ops.iter()))?;
+        edit_request(upstream, edits.headers.ops().iter())?;
+        let mut done = Ok(());
+        head::forwarded(work, &req, &mut |key, value| match value {
+            Some(value) => {
+                let put = upstream.insert_header(key.spelled_bytes().clone(), value);
+                done = std::mem::replace(&mut done, Ok(())).and(put);
+            }
+            None => drop(upstream.remove_header(key.name())),
+        });
+        done?;
         if let Some(method) = &edits.method {
             let method = http::Method::from_bytes(method);
             upstream.set_method(method.map_err(|_| Error::new_in(ErrorType::InternalError))?);
@@ -283,14 +305,13 @@ impl ProxyHttp for General {
                 }
             }
         }
-        if let Some(host) = &work.upstream_host {
-            let same = upstream
-                .headers
-                .get(header::HOST)
-                .is_some_and(|h| h.as_bytes() == &host[..]);
-            if !same {
-                upstream.insert_header(header::HOST, &host[..])?;
-            }
+        let host = head::upstream_host(work, &req);
+        let same = upstream
+            .headers
+            .get(header::HOST)
+            .is_some_and(|h| h.as_bytes() == host);
+        if !same {
+            upstream.insert_header(header::HOST, host)?;
         }
         Ok(())
     }
@@ -336,7 +357,16 @@ impl ProxyHttp for General {
             // Such a client knows no chunks: the end of the connection is the end of the body.
             session.as_downstream_mut().set_keepalive(None);
         }
-        finish_head(&self.core, session, exchange, resp, Origin::Upstream)?;
+        head::response_edits(&self.core, exchange);
+        let req = Req::new(session.req_header());
+        exchange.response_head(&req, &Resp(resp), Origin::Upstream);
+        apply_edits(exchange, resp)?;
+        if exchange.work.response.resize && resp.remove_header(&header::CONTENT_LENGTH).is_some() {
+            let http11 = session.req_header().version == http::Version::HTTP_11;
+            if http11 {
+                resp.insert_header(header::TRANSFER_ENCODING, "chunked")?;
+            }
+        }
         if self.core.stats.is_draining() {
             session.as_downstream_mut().set_keepalive(None);
         }
@@ -488,18 +518,7 @@ impl General {
         let Some(exchange) = &mut lane.exchange else {
             return false;
         };
-        let now = Instant::now();
-        if let Some(attempt) = exchange.work.attempts.last_mut() {
-            attempt.status = kind.status();
-            attempt.response = Some(now - attempt.started);
-        }
-        let again = kind.may_retry() && exchange.may_retry();
-        if self.core.failure_log.allow(std::time::SystemTime::now()) {
-            let route = exchange.work.route.as_ref().map(|route| &*route.id);
-            let node = exchange.work.picked.as_ref().map(|picked| picked.addr);
-            tracing::warn!(route, ?node, again, error = %e, "{}", kind.reason());
-        }
-        again
+        exchange.note_failure(&self.core, kind, e)
     }
 }
 
@@ -525,17 +544,9 @@ fn exchange(lane: &mut Lane) -> Result<&mut Exchange> {
         .ok_or_else(|| Error::new_in(ErrorType::InternalError))
 }
 
-/// Header filters, edits and framing of a response head, whoever made it.
-pub(super) fn finish_head(
-    core: &Core,
-    session: &Session,
-    exchange: &mut Exchange,
-    resp: &mut ResponseHeader,
-    origin: Origin,
-) -> Result<()> {
-    head::response_edits(core, exchange);
-    exchange.response_head(&Req::new(session.req_header()), &Resp(resp), origin);
-    // From here on the head shows the edits; they must not be seen twice.
+/// Applies the changes that plugins and the gateway want in a response head. From here on the head
+/// shows them; they must not be seen twice.
+pub(super) fn apply_edits(exchange: &mut Exchange, resp: &mut ResponseHeader) -> Result<()> {
     let edits = std::mem::take(&mut exchange.work.response);
     edit_response(resp, edits.headers.ops().iter())?;
     if let Some(status) = edits.status {
@@ -543,12 +554,6 @@ pub(super) fn finish_head(
         resp.set_reason_phrase(None)?;
     }
     exchange.work.response.resize = edits.resize;
-    if edits.resize && resp.headers.contains_key(header::CONTENT_LENGTH) {
-        resp.remove_header(&header::CONTENT_LENGTH);
-        if session.req_header().version == http::Version::HTTP_11 {
-            resp.insert_header(header::TRANSFER_ENCODING, "chunked")?;
-        }
-    }
     Ok(())
 }
 

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use bytes::Bytes;
 use ipnet::IpNet;
-use lockgate_plugin::{HeaderKey, HeaderOp, ReqView, Work};
+use lockgate_plugin::{HeaderKey, ReqView, Work};
 use smallvec::SmallVec;
 
 use super::core::Core;
@@ -113,82 +113,100 @@ fn address(text: &str) -> Option<(IpAddr, Option<u16>)> {
 }
 
 /// Decides the `Host` for the upstream, after the plugins and the choice of the node.
-pub fn settle_host(exchange: &mut Exchange, req: &dyn ReqView) {
+pub fn settle_host(exchange: &mut Exchange) {
     let Some(chosen) = &exchange.upstream else {
         return;
     };
     let spec = &chosen.shape.spec;
     let work = &mut exchange.work;
-    work.upstream_host = Some(match &spec.pass_host {
-        PassHost::Rewrite(host) => Bytes::copy_from_slice(host.as_bytes()),
+    work.upstream_host = match &spec.pass_host {
+        PassHost::Rewrite(host) => Some(Bytes::copy_from_slice(host.as_bytes())),
         PassHost::Node => {
             let picked = work.picked.as_ref();
             let host = picked.map_or("", |picked| &*picked.host);
             let port = picked.map_or(0, |picked| picked.addr.port());
             let bracket = host.contains(':');
-            Bytes::from(match (bracket, port == spec.scheme.port()) {
+            Some(Bytes::from(match (bracket, port == spec.scheme.port()) {
                 (false, true) => host.to_owned(),
                 (true, true) => format!("[{host}]"),
                 (false, false) => format!("{host}:{port}"),
                 (true, false) => format!("[{host}]:{port}"),
-            })
+            }))
         }
-        PassHost::Pass => match &work.request.host {
-            Some(host) => host.clone(),
-            None => Bytes::copy_from_slice(req.authority()),
-        },
-    });
+        PassHost::Pass => work.request.host.clone(),
+    };
 }
 
-/// Header changes of the gateway's own; a handful.
-pub type Ops = SmallVec<[HeaderOp; 8]>;
+/// The `Host` for the upstream: what [`settle_host`] decided, else the client's own.
+pub fn upstream_host<'a>(work: &'a Work, req: &'a dyn ReqView) -> &'a [u8] {
+    match &work.upstream_host {
+        Some(host) => host,
+        None => req.authority(),
+    }
+}
 
-/// The forwarded headers for the upstream. What a plugin has set is left alone.
-pub fn forwarded(work: &Work, req: &dyn ReqView, ops: &mut Ops) {
+/// The forwarded headers for the upstream: each is given to `put`, with the value that replaces the
+/// client's, or without one when the client's is removed. What a plugin has set is left alone.
+pub fn forwarded(work: &Work, req: &dyn ReqView, put: &mut dyn FnMut(&HeaderKey, Option<&[u8]>)) {
     let names = names();
-    let client = work.client.ip().to_canonical();
-    let ip = Bytes::from(client.to_string());
     let edits = &work.request.headers;
     let edited = |key: &HeaderKey| edits.ops().iter().any(|op| op.key() == key);
+    let mut text = Text::new();
 
+    put_address(work.client.ip().to_canonical(), &mut text);
+    let ip = text.len();
     if !edited(&names.real_ip) {
-        ops.push(HeaderOp::Set(names.real_ip.clone(), ip.clone()));
+        put(&names.real_ip, Some(&text));
     }
-    ops.push(HeaderOp::Set(
-        names.forwarded_for.clone(),
-        forwarded_for(work, req, ip),
-    ));
-    let scheme = if work.conn.tls.is_some() {
-        "https"
+    forwarded_for(work, req, &mut text);
+    put(&names.forwarded_for, Some(&text[ip..]));
+
+    let scheme: &[u8] = if work.conn.tls.is_some() {
+        b"https"
     } else {
-        "http"
+        b"http"
     };
     let kept = |key: &HeaderKey| edited(key) || (work.trusted && req.header(key).is_some());
     if !kept(&names.forwarded_proto) {
-        let value = Bytes::from_static(scheme.as_bytes());
-        ops.push(HeaderOp::Set(names.forwarded_proto.clone(), value));
+        put(&names.forwarded_proto, Some(scheme));
     }
     if !kept(&names.forwarded_host) {
-        let value = Bytes::copy_from_slice(req.authority());
-        ops.push(HeaderOp::Set(names.forwarded_host.clone(), value));
+        put(&names.forwarded_host, Some(req.authority()));
     }
     if !kept(&names.forwarded_port) {
         let port = port_of(req.authority()).unwrap_or_else(|| work.conn.local.port());
         let mut digits = itoa::Buffer::new();
-        let value = Bytes::copy_from_slice(digits.format(port).as_bytes());
-        ops.push(HeaderOp::Set(names.forwarded_port.clone(), value));
+        put(&names.forwarded_port, Some(digits.format(port).as_bytes()));
     }
     if !kept(&names.forwarded) && req.header(&names.forwarded).is_some() {
-        ops.push(HeaderOp::Remove(names.forwarded.clone()));
+        put(&names.forwarded, None);
     }
 }
 
-/// The list so far, continued with the client. A list that a plugin has set is continued too;
-/// one from a peer outside `trusted_addresses` is dropped.
-fn forwarded_for(work: &Work, req: &dyn ReqView, ip: Bytes) -> Bytes {
+/// Room for an address and a short list of them.
+type Text = SmallVec<[u8; 128]>;
+
+/// Appends an address. Most are IPv4, which need not go through the formatter.
+fn put_address(ip: IpAddr, out: &mut Text) {
+    match ip {
+        IpAddr::V4(v4) => {
+            for (i, part) in v4.octets().into_iter().enumerate() {
+                if i > 0 {
+                    out.push(b'.');
+                }
+                out.extend_from_slice(itoa::Buffer::new().format(part).as_bytes());
+            }
+        }
+        IpAddr::V6(v6) => out.extend_from_slice(v6.to_string().as_bytes()),
+    }
+}
+
+/// Appends the list so far, continued with the client, whose address `out` already holds. A list
+/// that a plugin has set is continued too; one from a peer outside `trusted_addresses` is dropped.
+fn forwarded_for(work: &Work, req: &dyn ReqView, out: &mut Text) {
     let key = &names().forwarded_for;
     let distrusted = !work.trusted && work.distrusts_forwarded_for;
-    let mut list: Vec<u8> = Vec::new();
+    let ip = out.len();
     work.request.headers.each(
         key,
         |f| {
@@ -197,18 +215,14 @@ fn forwarded_for(work: &Work, req: &dyn ReqView, ip: Bytes) -> Bytes {
             }
         },
         &mut |value| {
-            if !list.is_empty() {
-                list.extend_from_slice(b", ");
-            }
-            list.extend_from_slice(value);
+            out.extend_from_slice(value);
+            out.extend_from_slice(b", ");
         },
     );
-    if list.is_empty() {
-        return ip;
+    for at in 0..ip {
+        let byte = out[at];
+        out.push(byte);
     }
-    list.extend_from_slice(b", ");
-    list.extend_from_slice(&ip);
-    Bytes::from(list)
 }
 
 /// The port written in an authority.
@@ -260,6 +274,15 @@ mod tests {
         check("[::1]:80", Some(("::1", Some(80))));
         check("unknown", None);
         check("", None);
+    }
+
+    #[test]
+    fn addresses_are_written_as_they_are_read() {
+        for text in ["0.0.0.0", "1.20.255.3", "::1", "2001:db8::7"] {
+            let mut out = Text::new();
+            put_address(text.parse().unwrap(), &mut out);
+            assert_eq!(&out[..], text.as_bytes());
+        }
     }
 
     #[test]

@@ -49,6 +49,8 @@ pub struct Exchange {
 /// What the request is bound to; set between phases, only read during them.
 struct Bound {
     snap: Arc<Snapshot>,
+    /// Whether the route was looked for.
+    found: bool,
     route: Option<Arc<Route>>,
     plan: Option<Arc<Plan>>,
 }
@@ -99,6 +101,7 @@ impl Exchange {
         };
         let bound = Bound {
             snap: core.live.snapshot(),
+            found: false,
             route: None,
             plan: None,
         };
@@ -117,12 +120,12 @@ impl Exchange {
         self.bound.snap.match_reads_body
     }
 
-    /// Finds the route; runs rewrite, attaches the consumer's plugins, runs access.
+    /// Runs rewrite, attaches the consumer's plugins, runs access. The route was looked for with
+    /// [`Exchange::find`].
     ///
     /// # Errors
     /// A plugin's answer or a failure; either way the response phases follow.
-    pub async fn decide(&mut self, core: &Core, req: &dyn ReqView) -> Result<(), Stop> {
-        self.find(core, req)?;
+    pub async fn decide(&mut self, req: &dyn ReqView) -> Result<(), Stop> {
         let route = self.bound.route.clone();
         if let Some(route) = &route {
             match route.target {
@@ -166,7 +169,16 @@ impl Exchange {
         }
     }
 
-    fn find(&mut self, core: &Core, req: &dyn ReqView) -> Result<(), Stop> {
+    /// Whether [`Exchange::find`] has been called.
+    pub fn is_found(&self) -> bool {
+        self.bound.found
+    }
+
+    /// Finds the route. No plugin has run yet: until here a request may change its lane.
+    ///
+    /// # Errors
+    /// When the path cannot be matched.
+    pub fn find(&mut self, core: &Core, req: &dyn ReqView) -> Result<(), Fault> {
         let work = &mut self.work;
         let path = work
             .target
@@ -186,6 +198,7 @@ impl Exchange {
             remote: work.client.ip(),
             vars: &lookup as &dyn VarSource,
         };
+        self.bound.found = true;
         let Some(found) = self.bound.snap.router.find(&input) else {
             return Ok(());
         };
@@ -241,7 +254,7 @@ impl Exchange {
         if let Some(plan) = plan {
             chain::run(Phase::BeforeProxy, plan, None, &mut cx).await?;
         }
-        super::head::settle_host(self, req);
+        super::head::settle_host(self);
         Ok(())
     }
 
@@ -276,6 +289,27 @@ impl Exchange {
         self.upstream
             .as_ref()
             .is_some_and(|chosen| tries <= chosen.shape.retries())
+    }
+
+    /// Records a failed try; says whether settings and kind allow another one.
+    pub fn note_failure(
+        &mut self,
+        core: &Core,
+        kind: FaultKind,
+        cause: &dyn std::fmt::Display,
+    ) -> bool {
+        let now = Instant::now();
+        if let Some(attempt) = self.work.attempts.last_mut() {
+            attempt.status = kind.status();
+            attempt.response = Some(now - attempt.started);
+        }
+        let again = kind.may_retry() && self.may_retry();
+        if core.failure_log.allow(std::time::SystemTime::now()) {
+            let route = self.work.route.as_ref().map(|route| &*route.id);
+            let node = self.work.picked.as_ref().map(|picked| picked.addr);
+            tracing::warn!(route, ?node, again, error = %cause, "{}", kind.reason());
+        }
+        again
     }
 
     fn use_node(&mut self, in_flight: &InFlight, ready: &Ready) {
@@ -377,6 +411,11 @@ impl Exchange {
         let env = RequestEnv(&bound.snap);
         let mut cx = Ctx::new(req, resp, work, &env);
         f(&bound.snap.global, bound.plan.as_deref(), &mut cx)
+    }
+
+    /// Why the matched route takes the general lane; `None` when the wire lane can carry it.
+    pub fn general_because(&self) -> Option<&'static str> {
+        self.bound.route.as_ref()?.general_because()
     }
 
     /// The matched route.

@@ -109,10 +109,12 @@ fn both(port: u16, v6: bool) -> Vec<Listen> {
     let v4 = Listen {
         addr: SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port),
         v6only: false,
+        general: false,
     };
     let v6 = v6.then(|| Listen {
         addr: SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port),
         v6only: true,
+        general: false,
     });
     std::iter::once(v4).chain(v6).collect()
 }
@@ -130,6 +132,11 @@ fn one(read: &mut Reader<'_>, path: &str, item: &Value, v6: bool, default: u16) 
         },
         Value::Object(map) => {
             check_members(read, path, map);
+            let engine = map.get("engine").and_then(Value::as_str);
+            let lane = |listen: Listen| Listen {
+                general: engine == Some("general"),
+                ..listen
+            };
             let number = map.get("port").map_or(Some(default), port);
             let Some(port) = number else {
                 let found = map.get("port").unwrap_or(&Value::Null);
@@ -137,13 +144,14 @@ fn one(read: &mut Reader<'_>, path: &str, item: &Value, v6: bool, default: u16) 
                 return Vec::new();
             };
             match map.get("ip").filter(|ip| !ip.is_null()) {
-                None => return both(port, v6),
+                None => return both(port, v6).into_iter().map(lane).collect(),
                 Some(ip) => match ip.as_str().and_then(parse_ip) {
                     Some(ip) => {
-                        return vec![Listen {
+                        return vec![lane(Listen {
                             addr: SocketAddr::new(ip, port),
                             v6only: ip.is_ipv6(),
-                        }];
+                            general: false,
+                        })];
                     }
                     None => read.wrong(&format!("{path}.ip"), "an address", ip),
                 },
@@ -160,6 +168,8 @@ fn check_members(read: &mut Reader<'_>, path: &str, map: &Map<String, Value>) {
         let path = format!("{path}.{name}");
         match name.as_str() {
             "ip" | "port" => {}
+            "engine" if matches!(value.as_str(), Some("auto" | "general")) => {}
+            "engine" => read.wrong(&path, "auto or general", value),
             "enable_http2" => {
                 read.fail(
                     &path,
@@ -176,7 +186,7 @@ fn check_members(read: &mut Reader<'_>, path: &str, map: &Map<String, Value>) {
             },
             _ => {
                 let mut problem = Problem::new(path, format!("unknown key `{name}`"));
-                problem.hint = closest(name, ["ip", "port", "enable_http3"].into_iter())
+                problem.hint = closest(name, ["ip", "port", "engine", "enable_http3"].into_iter())
                     .map(|close| format!("did you mean `{close}`?"));
                 read.push(problem);
             }

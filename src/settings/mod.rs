@@ -29,6 +29,7 @@ use serde_json::Value;
 
 use crate::document::read_yaml;
 use crate::observe::access_log::Escape;
+use crate::proxy::front::Engine;
 use crate::router::Mode;
 use read::Reader;
 
@@ -90,6 +91,8 @@ pub struct Listen {
     pub addr: SocketAddr,
     /// Not for IPv4 clients: the same port has an IPv4 listener of its own.
     pub v6only: bool,
+    /// Its requests all take the general lane: `engine: general`.
+    pub general: bool,
 }
 
 /// TLS towards clients.
@@ -154,6 +157,8 @@ pub struct Client {
 pub struct UpstreamKeepalive {
     /// How many in all.
     pub size: usize,
+    /// How many requests each carries.
+    pub requests: u32,
     /// How long each.
     pub idle: Duration,
 }
@@ -191,6 +196,20 @@ pub struct Own {
     pub drain: Duration,
     /// Open client connections; more are closed at once.
     pub max_connections: u64,
+    /// All requests take the general lane: `engine: general`.
+    pub general: bool,
+}
+
+impl Settings {
+    /// Which requests may take the wire lane.
+    pub fn engine(&self) -> Engine {
+        let listen = self.listen.iter().chain(&self.tls.listen);
+        let general = listen.filter(|listen| listen.general);
+        Engine {
+            general: self.lockgate.general,
+            general_ports: general.map(|listen| listen.addr.port()).collect(),
+        }
+    }
 }
 
 /// Reads the settings. `env` gives values for `${{NAME}}`; `implemented` are the plugins there are.
@@ -302,8 +321,8 @@ fn settings(
         max_connections: read
             .integer("lockgate.max_connections", 1, 10_000_000)
             .unwrap_or(100_000),
+        general: read.choice("lockgate.engine", &["auto", "general"]) == "general",
     };
-    read.choice("lockgate.engine", &["auto", "general"]);
     Settings {
         listen: listen::plain(read),
         tls: listen::tls(read),

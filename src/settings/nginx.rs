@@ -102,6 +102,14 @@ pub(super) fn upstream_keepalive(read: &mut Reader<'_>) -> UpstreamKeepalive {
         .unwrap_or(320);
     UpstreamKeepalive {
         size: (each as usize).saturating_mul(16).max(1),
+        requests: read
+            .integer(
+                "nginx_config.http.upstream.keepalive_requests",
+                1,
+                u64::from(u32::MAX),
+            )
+            .and_then(|requests| u32::try_from(requests).ok())
+            .unwrap_or(1000),
         idle: read.duration(
             "nginx_config.http.upstream.keepalive_timeout",
             Duration::from_secs(60),

@@ -76,6 +76,11 @@ impl Upstream {
         self.shape.load_full()
     }
 
+    /// Whether its nodes are spoken to in HTTP/2.
+    pub fn speaks_http2(&self) -> bool {
+        self.shape.load().spec.scheme.is_http2()
+    }
+
     /// Chooses a node that was not tried yet and counts the request as in flight on it.
     ///
     /// # Errors

@@ -12,12 +12,16 @@
 
 mod balance;
 mod handle;
+mod idle;
+mod link;
 mod node;
 mod peer;
 mod resolve;
 
 pub use balance::Wheel;
 pub use handle::{NoNode, Shape, Tried, Upstream, identity};
+pub use idle::{Idle, Keep, Reused, Sweeper};
+pub use link::{Connector, Link, NoLink};
 pub use node::{InFlight, Node, NodeSpec, Ready};
 pub use peer::{ClientCert, Scheme, limit as limit_peer};
 pub use resolve::{Lookups, Resolver};

@@ -9,6 +9,8 @@ use arc_swap::ArcSwapOption;
 use pingora_core::upstreams::peer::HttpPeer;
 use tokio::sync::Notify;
 
+use super::Idle;
+
 /// A node as configured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeSpec {
@@ -43,6 +45,18 @@ pub struct Ready {
     pub addr: SocketAddr,
     /// Prebuilt, cloned for each request.
     pub peer: HttpPeer,
+    /// Connections that wait for a request of the wire lane.
+    pub idle: Arc<Idle>,
+}
+
+impl Ready {
+    fn new(addr: SocketAddr, peer: HttpPeer) -> Arc<Ready> {
+        Arc::new(Ready {
+            addr,
+            peer,
+            idle: Arc::default(),
+        })
+    }
 }
 
 impl Node {
@@ -58,10 +72,7 @@ impl Node {
         };
         if let Ok(ip) = spec.host.parse::<IpAddr>() {
             let addr = SocketAddr::new(ip, spec.port);
-            node.target.store(Some(Arc::new(Ready {
-                addr,
-                peer: peer(addr),
-            })));
+            node.target.store(Some(Ready::new(addr, peer(addr))));
         }
         node
     }
@@ -95,10 +106,7 @@ impl Node {
             .as_ref()
             .is_none_or(|ready| ready.addr != addr)
         {
-            self.target.store(Some(Arc::new(Ready {
-                addr,
-                peer: peer(addr),
-            })));
+            self.target.store(Some(Ready::new(addr, peer(addr))));
         }
         self.resolved.notify_waiters();
     }
@@ -106,10 +114,8 @@ impl Node {
     /// Makes the peer anew, after settings that go into it have changed.
     pub(super) fn rebuild(&self, peer: impl FnOnce(SocketAddr) -> HttpPeer) {
         if let Some(ready) = self.ready() {
-            self.target.store(Some(Arc::new(Ready {
-                addr: ready.addr,
-                peer: peer(ready.addr),
-            })));
+            let peer = peer(ready.addr);
+            self.target.store(Some(Ready::new(ready.addr, peer)));
         }
     }
 }

@@ -34,6 +34,11 @@ impl Scheme {
         matches!(self, Scheme::Https | Scheme::Grpcs)
     }
 
+    /// Whether HTTP/2 is spoken.
+    pub fn is_http2(self) -> bool {
+        matches!(self, Scheme::Grpc | Scheme::Grpcs)
+    }
+
     /// The port that need not be written.
     pub fn port(self) -> u16 {
         if self.is_tls() { 443 } else { 80 }
@@ -85,7 +90,7 @@ pub(super) fn differs(a: &UpstreamSpec, b: &UpstreamSpec) -> bool {
 /// that key; `group_key` keeps the protocols and certificates apart.
 pub(super) fn peer(spec: &UpstreamSpec, addr: SocketAddr) -> HttpPeer {
     let mut peer = HttpPeer::new(addr, spec.scheme.is_tls(), String::new());
-    let h2 = matches!(spec.scheme, Scheme::Grpc | Scheme::Grpcs);
+    let h2 = spec.scheme.is_http2();
     peer.options.alpn = if h2 { ALPN::H2 } else { ALPN::H1 };
     if h2 {
         peer.options.max_h2_streams = H2_STREAMS;

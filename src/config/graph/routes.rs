@@ -10,7 +10,7 @@ use super::{Dirty, Graph, lower};
 use crate::config::compile::plan::Instances;
 use crate::config::kind::{Key, Kind};
 use crate::config::resource::{Route as RouteResource, network};
-use crate::config::snapshot::{Levels, Route, Target};
+use crate::config::snapshot::{ENGINE_LABEL, Levels, Route, Target};
 use crate::router::{Entry, MethodSet};
 use crate::upstream::{Timeouts, Upstream};
 
@@ -231,7 +231,6 @@ impl Graph {
             Arc::new(levels.plan())
         };
         let route = Route {
-            info: Arc::new(info),
             plan,
             levels,
             target,
@@ -240,7 +239,12 @@ impl Graph {
                 .websocket
                 .or_else(|| found.map(|s| s.websocket))
                 .unwrap_or(false),
+            general: info
+                .labels
+                .get(ENGINE_LABEL)
+                .is_some_and(|engine| engine == "general"),
             merged: Default::default(),
+            info: Arc::new(info),
         };
         let inherited = || {
             found

@@ -291,16 +291,7 @@ pub(super) const KEYS: &[(&str, Key)] = &[
         ),
     ),
     ("nginx_config.http.upstream.keepalive", HONOURED),
-    (
-        "nginx_config.http.upstream.keepalive_requests",
-        Key::of(
-            Number,
-            Instead(
-                "upstream connections are kept however many requests they carry",
-                &["1000"],
-            ),
-        ),
-    ),
+    ("nginx_config.http.upstream.keepalive_requests", HONOURED),
     ("nginx_config.http.upstream.keepalive_timeout", HONOURED),
     ("nginx_config.http.charset", HONOURED),
     ("nginx_config.http.variables_hash_max_size", NUMBER),

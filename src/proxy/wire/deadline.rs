@@ -1,0 +1,119 @@
+//! One timer for each connection, touched only when it fires.
+//!
+//! Registering and cancelling a timer for every wait costs more than the waits
+//! themselves. So the timer stays where it is and is looked at when it fires:
+//! if the wait in progress has time left, it is set to that wait's end. It is
+//! moved at once only when a wait ends before the timer would fire.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::time::{Instant, Sleep, sleep_until};
+
+/// The longest wait, where a setting would go beyond what timers can hold.
+const LONGEST: Duration = Duration::from_secs(86_400 * 365);
+
+/// The timer of a connection.
+pub struct Deadline {
+    timer: Pin<Box<Sleep>>,
+    /// When the wait in progress ends.
+    at: Instant,
+    /// When the timer fires; not after `at`.
+    armed: Instant,
+}
+
+impl Deadline {
+    /// A timer; nothing is awaited yet.
+    pub fn new(first: Duration) -> Deadline {
+        let at = Instant::now() + first.min(LONGEST);
+        Deadline {
+            timer: Box::pin(sleep_until(at)),
+            at,
+            armed: at,
+        }
+    }
+
+    /// The wait that begins now may take this long.
+    pub fn set(&mut self, limit: Duration) {
+        self.set_at(Instant::now() + limit.min(LONGEST));
+    }
+
+    /// The wait in progress ends at this moment.
+    pub fn set_at(&mut self, at: Instant) {
+        self.at = at;
+        if at < self.armed {
+            self.timer.as_mut().reset(at);
+            self.armed = at;
+        }
+    }
+
+    /// Ready when the time is over.
+    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            std::task::ready!(self.timer.as_mut().poll(cx));
+            if Instant::now() >= self.at {
+                return Poll::Ready(());
+            }
+            self.timer.as_mut().reset(self.at);
+            self.armed = self.at;
+        }
+    }
+
+    /// Runs an operation; `None` when it takes longer than `limit`. The clock is read only when it
+    /// has to wait.
+    pub async fn within<T>(
+        &mut self,
+        limit: Duration,
+        mut operation: impl FnMut(&mut Context<'_>) -> Poll<T>,
+    ) -> Option<T> {
+        let mut waiting = false;
+        poll_fn(|cx| {
+            if let Poll::Ready(done) = operation(cx) {
+                return Poll::Ready(Some(done));
+            }
+            if !waiting {
+                waiting = true;
+                self.set(limit);
+            }
+            self.poll(cx).map(|()| None)
+        })
+        .await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn took(deadline: &mut Deadline, limit: u64) -> u64 {
+        let start = Instant::now();
+        let never = |_: &mut Context<'_>| Poll::<()>::Pending;
+        assert_eq!(
+            deadline.within(Duration::from_secs(limit), never).await,
+            None
+        );
+        start.elapsed().as_secs()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_wait_has_its_own_end() {
+        let mut deadline = Deadline::new(Duration::from_secs(60));
+        for limit in [10, 75, 1, 60, 60, 3] {
+            assert_eq!(took(&mut deadline, limit).await, limit);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_ready_operation_is_not_timed_out_by_an_old_timer() {
+        let mut deadline = Deadline::new(Duration::from_secs(1));
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        let ready = |_: &mut Context<'_>| Poll::Ready(7);
+        assert_eq!(
+            deadline.within(Duration::from_secs(1), ready).await,
+            Some(7)
+        );
+        assert_eq!(took(&mut deadline, 2).await, 2);
+    }
+}

@@ -1,0 +1,309 @@
+//! The request on its way upstream: head, then body, with back-pressure.
+//!
+//! One buffer's worth is read from the client, written to the upstream, and only
+//! then is more read. Bodies are passed on with the length the client named, or
+//! decoded and encoded anew when they are chunked.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::BufMut;
+use pingora_core::protocols::Stream;
+use tokio::io::{AsyncReadExt, AsyncWrite};
+
+use super::buffers::Lender;
+use super::chunked::{self, Chunked};
+use crate::proxy::fault::{Fault, FaultKind};
+use crate::proxy::request_head::BodyLength;
+use crate::upstream::Link;
+
+/// So much of a request stays in the client's buffer for another try. More is forgotten once it is
+/// on its way.
+const KEPT: usize = 64 * 1024;
+
+/// What the client still has to send.
+enum Left {
+    Nothing,
+    Exact(u64),
+    Chunked(Chunked),
+}
+
+/// Whom the upload waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waiting {
+    /// The client has to send.
+    Client,
+    /// The upstream has to take.
+    Upstream,
+}
+
+/// How an upload came to its end.
+#[derive(Debug)]
+pub enum End {
+    /// Everything was passed on.
+    Complete,
+    /// The upstream takes no more; its answer may still be there.
+    Refused(std::io::Error),
+    /// The client failed, or sent what must not pass.
+    Failed(Fault),
+}
+
+/// A request being sent.
+pub struct Upload {
+    left: Left,
+    /// Bytes for the upstream: the head, then pieces of the body.
+    pub out: Vec<u8>,
+    sent: usize,
+    /// How much of the client's buffer has been used.
+    used: usize,
+    /// Where the request's bytes in the client's buffer began.
+    start: usize,
+    /// Body bytes received from the client.
+    pub received: u64,
+    /// The most that may be received; 0 is unlimited.
+    max: u64,
+    /// Bytes were read that are in no buffer any more.
+    streamed: bool,
+    /// `100 Continue` is owed to the client before its body is read.
+    owes_continue: bool,
+    /// Whom the last poll left it waiting for.
+    pub waiting: Waiting,
+    /// The end, once it is reached.
+    pub end: Option<End>,
+    /// Whether anything moved since this was last cleared.
+    pub moved: bool,
+}
+
+/// The client's side of an upload.
+pub struct Source<'a> {
+    /// The client's connection.
+    pub stream: &'a mut Stream,
+    /// What was read from it.
+    pub inb: &'a mut Vec<u8>,
+    /// Where buffers come from.
+    pub lender: Lender<'a>,
+}
+
+impl Upload {
+    /// An upload of a body that begins at `start` of the client's buffer.
+    pub fn new(body: BodyLength, start: usize, max: u64, expects: bool) -> Upload {
+        let left = match body {
+            BodyLength::None => Left::Nothing,
+            BodyLength::Exact(length) => Left::Exact(length),
+            BodyLength::Chunked => Left::Chunked(Chunked::default()),
+        };
+        Upload {
+            owes_continue: expects && !matches!(left, Left::Nothing),
+            left,
+            out: Vec::new(),
+            sent: 0,
+            used: start,
+            start,
+            received: 0,
+            max,
+            streamed: false,
+            waiting: Waiting::Upstream,
+            end: None,
+            moved: false,
+        }
+    }
+
+    /// Begins again from the client's buffer, for another try. `None` when bytes are gone.
+    pub fn again(&self, body: BodyLength) -> Option<Upload> {
+        if self.streamed {
+            return None;
+        }
+        let mut again = Upload::new(body, self.start, self.max, false);
+        again.owes_continue = self.owes_continue;
+        Some(again)
+    }
+
+    /// Whether all of the client's body was read.
+    pub fn is_read(&self) -> bool {
+        match &self.left {
+            Left::Nothing => true,
+            Left::Exact(left) => *left == 0,
+            Left::Chunked(reader) => reader.is_done(),
+        }
+    }
+
+    /// How much of the client's buffer belongs to this request or the ones before.
+    pub fn used(&self) -> usize {
+        self.used
+    }
+
+    /// Whether the client may still be waiting for `100 Continue`.
+    pub fn owes_continue(&self) -> bool {
+        self.owes_continue
+    }
+
+    /// Goes on as far as it can. Ready when it came to its end.
+    pub fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        source: &mut Source<'_>,
+        link: &mut Link,
+    ) -> Poll<()> {
+        if self.end.is_some() {
+            return Poll::Ready(());
+        }
+        loop {
+            if self.sent < self.out.len() {
+                self.waiting = Waiting::Upstream;
+                match ready!(Pin::new(&mut *link).poll_write(cx, &self.out[self.sent..])) {
+                    Ok(0) => {
+                        return self.finish(End::Refused(std::io::ErrorKind::WriteZero.into()));
+                    }
+                    Ok(n) => {
+                        self.sent += n;
+                        self.moved = true;
+                    }
+                    Err(e) => return self.finish(End::Refused(e)),
+                }
+                continue;
+            }
+            self.sent = 0;
+            self.out.clear();
+            if self.is_read() || !self.has_buffered(source) {
+                // Before a wait, whatever layer below still holds has to go.
+                self.waiting = Waiting::Upstream;
+                if let Err(e) = ready!(Pin::new(&mut *link).poll_flush(cx)) {
+                    return self.finish(End::Refused(e));
+                }
+            }
+            if self.is_read() {
+                return self.finish(End::Complete);
+            }
+            self.waiting = Waiting::Client;
+            if let Err(fault) = ready!(self.poll_fill(cx, source)) {
+                return self.finish(End::Failed(fault));
+            }
+            self.moved = true;
+        }
+    }
+
+    fn has_buffered(&self, source: &Source<'_>) -> bool {
+        self.used < source.inb.len()
+    }
+
+    fn finish(&mut self, end: End) -> Poll<()> {
+        self.end = Some(end);
+        Poll::Ready(())
+    }
+
+    /// Reads a piece of the body and prepares it for the upstream.
+    fn poll_fill(
+        &mut self,
+        cx: &mut Context<'_>,
+        source: &mut Source<'_>,
+    ) -> Poll<Result<(), Fault>> {
+        if self.owes_continue {
+            ready!(poll_continue(cx, source.stream))?;
+            self.owes_continue = false;
+        }
+        if self.has_buffered(source) {
+            let inb = std::mem::take(source.inb);
+            let taken = self.encode(&inb[self.used..]);
+            *source.inb = inb;
+            self.used += taken?;
+            return Poll::Ready(Ok(()));
+        }
+        // Small bodies stay in the client's buffer, where another try finds them.
+        let kept = !self.streamed && source.inb.len() < KEPT;
+        let mut own = Vec::new();
+        let piece = if kept { &mut *source.inb } else { &mut own };
+        let read = match self.left {
+            // Not beyond the end of the body: the rest is for the next request.
+            Left::Exact(left) => {
+                source.lender.lend(piece);
+                let room = usize::try_from(left).unwrap_or(usize::MAX);
+                let mut limited = piece.limit(room);
+                let read = std::pin::pin!(source.stream.read_buf(&mut limited));
+                std::future::Future::poll(read, cx)
+            }
+            _ => source.lender.poll_read(cx, source.stream, piece),
+        };
+        let mut piece = own;
+        let result = match read {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(Ok(0)) => Poll::Ready(Err(gone("closed in the middle of its body"))),
+            Poll::Ready(Err(e)) => Poll::Ready(Err(gone(e.to_string()))),
+            Poll::Ready(Ok(_)) if kept => self.poll_fill(cx, source),
+            Poll::Ready(Ok(_)) => {
+                self.streamed = true;
+                Poll::Ready(self.encode(&piece).map(|taken| {
+                    // Of a chunked body the end is known only now.
+                    if taken < piece.len() {
+                        source.inb.truncate(self.used);
+                        source.inb.extend_from_slice(&piece[taken..]);
+                    }
+                }))
+            }
+        };
+        source.lender.give_back(&mut piece);
+        result
+    }
+
+    /// Prepares body bytes for the upstream; gives how many belonged to the body.
+    fn encode(&mut self, input: &[u8]) -> Result<usize, Fault> {
+        let before = self.received;
+        let taken = match &mut self.left {
+            Left::Nothing => 0,
+            Left::Exact(left) => {
+                let take = usize::try_from(*left).map_or(input.len(), |left| left.min(input.len()));
+                self.out.extend_from_slice(&input[..take]);
+                *left -= take as u64;
+                self.received += take as u64;
+                take
+            }
+            Left::Chunked(reader) => {
+                let (out, received) = (&mut self.out, &mut self.received);
+                let taken = reader.read(input, |data| {
+                    *received += data.len() as u64;
+                    chunked::put(data, out);
+                });
+                let taken = taken.map_err(|e| Fault::new(FaultKind::BadRequest, e.to_string()))?;
+                if reader.is_done() {
+                    self.out.extend_from_slice(chunked::END);
+                }
+                taken
+            }
+        };
+        if self.max > 0 && self.received > self.max && self.received > before {
+            return Err(FaultKind::BodyTooLarge.into());
+        }
+        Ok(taken)
+    }
+
+    /// Reads and forgets the rest of the body. Ready when it was read.
+    pub fn poll_discard(
+        &mut self,
+        cx: &mut Context<'_>,
+        source: &mut Source<'_>,
+    ) -> Poll<Result<(), Fault>> {
+        self.owes_continue = false;
+        while !self.is_read() {
+            ready!(self.poll_fill(cx, source))?;
+            self.out.clear();
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+fn gone(cause: impl Into<std::borrow::Cow<'static, str>>) -> Fault {
+    Fault::new(FaultKind::ClientGone, cause)
+}
+
+/// Tells the client to go on. So short a line goes out whole or not at all: a client whose window
+/// is closed before the answer has begun is given up.
+fn poll_continue(cx: &mut Context<'_>, stream: &mut Stream) -> Poll<Result<(), Fault>> {
+    const LINE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+    match ready!(Pin::new(&mut *stream).poll_write(cx, LINE)) {
+        Ok(n) if n == LINE.len() => {}
+        Ok(_) => return Poll::Ready(Err(gone("takes no interim answer"))),
+        Err(e) => return Poll::Ready(Err(gone(e.to_string()))),
+    }
+    // The line sits in a write buffer; a flush that has to wait is finished by the next write.
+    let _ = Pin::new(&mut *stream).poll_flush(cx);
+    Poll::Ready(Ok(()))
+}

@@ -1,0 +1,218 @@
+//! Writes heads: fields as they were read, with the changes that plugins and the
+//! gateway made. Pure functions on slices.
+//!
+//! A head is always written anew, line by line from checked parts, never passed
+//! on as it came: what no field may hold cannot get through.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use lockgate_plugin::{HeaderKey, HeaderOp, ReqView, Work};
+
+use super::views::WireReq;
+use crate::proxy::fields::{Name, Names};
+use crate::proxy::head;
+
+/// How the receiver finds the end of the body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framing {
+    /// There is no body, and nothing is said about one.
+    None,
+    /// `Content-Length`.
+    Length(u64),
+    /// `Transfer-Encoding: chunked`.
+    Chunked,
+    /// The end of the connection.
+    UntilClose,
+    /// The length that the fields name stays, though no body follows: answers to HEAD, 304.
+    AsNamed,
+}
+
+/// Appends a request head for the upstream.
+pub fn request(out: &mut Vec<u8>, req: &WireReq<'_>, work: &Work, framing: Framing) {
+    let edits = &work.request;
+    match &edits.method {
+        Some(method) => out.extend_from_slice(method),
+        None => out.extend_from_slice(req.method().as_bytes()),
+    }
+    out.push(b' ');
+    let target = match &edits.target {
+        Some(target) => Cow::Borrowed(&target[..]),
+        None => work.target.upstream_target(req.target()),
+    };
+    out.extend_from_slice(&target);
+    out.extend_from_slice(b" HTTP/1.1\r\nHost: ");
+    out.extend_from_slice(head::upstream_host(work, req));
+    out.extend_from_slice(b"\r\n");
+
+    let mut replaced = Names::default();
+    head::forwarded(work, req, &mut |key, value| {
+        replaced.add(Name::of(key.lower().as_bytes()));
+        if let Some(value) = value {
+            put(out, key.spelled().as_bytes(), value);
+        }
+    });
+    let ops = edits.headers.ops();
+    for (known, name, value) in req.fields() {
+        match known {
+            Name::Other => {}
+            // Of this connection, or written anew.
+            Name::Host
+            | Name::Connection
+            | Name::ContentLength
+            | Name::TransferEncoding
+            | Name::Expect
+            | Name::KeepAlive
+            | Name::ProxyConnection
+            | Name::Te
+            | Name::Trailer
+            | Name::Upgrade
+            | Name::Http2Settings => continue,
+            known if replaced.has(known) => continue,
+            _ => {}
+        }
+        if !is_replaced(ops, name) {
+            put(out, name, value);
+        }
+    }
+    put_edits(out, ops, replaced);
+    put_framing(out, framing);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// What a response head is made of beside its fields.
+pub struct Response<'a> {
+    /// The status code.
+    pub status: u16,
+    /// The upstream's reason phrase; the usual one when there is none.
+    pub reason: Option<&'a [u8]>,
+    /// Changes of fields.
+    pub ops: &'a [HeaderOp],
+    /// How the client finds the end of the body.
+    pub framing: Framing,
+    /// The value of `Date`.
+    pub date: &'a [u8],
+    /// Whether the connection stays open.
+    pub persistent: bool,
+    /// Further names that the upstream declared its own.
+    pub nominated: &'a [&'a [u8]],
+}
+
+/// Appends a response head for the client.
+pub fn response<'a>(
+    out: &mut Vec<u8>,
+    head: &Response<'_>,
+    fields: impl Iterator<Item = (Name, &'a [u8], &'a [u8])>,
+) {
+    out.extend_from_slice(b"HTTP/1.1 ");
+    out.extend_from_slice(itoa::Buffer::new().format(head.status).as_bytes());
+    out.push(b' ');
+    match head.reason {
+        Some(reason) => out.extend_from_slice(reason),
+        None => out.extend_from_slice(canonical_reason(head.status)),
+    }
+    out.extend_from_slice(b"\r\nDate: ");
+    out.extend_from_slice(head.date);
+    out.extend_from_slice(b"\r\n");
+    for (known, name, value) in fields {
+        match known {
+            Name::Date
+            | Name::Connection
+            | Name::TransferEncoding
+            | Name::KeepAlive
+            | Name::ProxyConnection
+            | Name::Trailer
+            | Name::Upgrade => continue,
+            Name::ContentLength if head.framing != Framing::AsNamed => continue,
+            _ => {}
+        }
+        let own = |nominated: &&[u8]| nominated.eq_ignore_ascii_case(name);
+        if !is_replaced(head.ops, name) && !head.nominated.iter().any(own) {
+            put(out, name, value);
+        }
+    }
+    put_edits(out, head.ops, Names::default());
+    put_framing(out, head.framing);
+    out.extend_from_slice(if head.persistent {
+        b"Connection: keep-alive\r\n\r\n"
+    } else {
+        b"Connection: close\r\n\r\n"
+    });
+}
+
+/// The usual reason phrase.
+fn canonical_reason(status: u16) -> &'static [u8] {
+    http::StatusCode::from_u16(status)
+        .ok()
+        .and_then(|status| status.canonical_reason())
+        .unwrap_or_default()
+        .as_bytes()
+}
+
+fn put(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    out.reserve(name.len() + value.len() + 4);
+    out.extend_from_slice(name);
+    out.extend_from_slice(b": ");
+    out.extend_from_slice(value);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Whether changes take the original values of a field away. Only the first change of a name says:
+/// a `set` or `remove` forgets what came before it.
+fn is_replaced(ops: &[HeaderOp], name: &[u8]) -> bool {
+    let first = ops
+        .iter()
+        .find(|op| op.key().lower().len() == name.len() && op.key().is(name));
+    matches!(first, Some(HeaderOp::Set(..) | HeaderOp::Remove(_)))
+}
+
+/// Names that plugins cannot set: they would contradict what is written here.
+fn is_ours(key: &HeaderKey) -> bool {
+    matches!(
+        Name::of(key.lower().as_bytes()),
+        Name::Connection | Name::ContentLength | Name::TransferEncoding | Name::Host | Name::Date
+    )
+}
+
+fn put_edits(out: &mut Vec<u8>, ops: &[HeaderOp], done: Names) {
+    for op in ops {
+        let (HeaderOp::Set(key, value) | HeaderOp::Append(key, value)) = op else {
+            continue;
+        };
+        if !is_ours(key) && !done.has(Name::of(key.lower().as_bytes())) {
+            put(out, key.spelled().as_bytes(), value);
+        }
+    }
+}
+
+fn put_framing(out: &mut Vec<u8>, framing: Framing) {
+    match framing {
+        Framing::Length(length) => {
+            let mut digits = itoa::Buffer::new();
+            put(out, b"Content-Length", digits.format(length).as_bytes());
+        }
+        Framing::Chunked => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
+        Framing::None | Framing::UntilClose | Framing::AsNamed => {}
+    }
+}
+
+/// The text of `Date`, made anew once a second.
+#[derive(Default)]
+pub struct DateText {
+    second: u64,
+    text: Bytes,
+}
+
+impl DateText {
+    /// For a moment.
+    pub fn at(&mut self, now: std::time::SystemTime) -> Bytes {
+        let second = now
+            .duration_since(std::time::UNIX_EPOCH)
+            .map_or(0, |d| d.as_secs());
+        if second != self.second || self.text.is_empty() {
+            self.second = second;
+            self.text = Bytes::from(httpdate::fmt_http_date(now));
+        }
+        self.text.clone()
+    }
+}
