@@ -60,8 +60,6 @@ pub enum Name {
     Connection,
     /// `Content-Length`
     ContentLength,
-    /// `Content-Type`
-    ContentType,
     /// `Date`
     Date,
     /// `Expect`
@@ -99,37 +97,41 @@ pub enum Name {
 impl Name {
     /// Which of them a field's name is.
     pub fn of(name: &[u8]) -> Name {
-        let candidates: &[(&str, Name)] = match name.len() {
-            2 => &[("te", Name::Te)],
-            4 => &[("host", Name::Host), ("date", Name::Date)],
-            6 => &[("expect", Name::Expect)],
-            7 => &[("upgrade", Name::Upgrade), ("trailer", Name::Trailer)],
-            9 => &[("x-real-ip", Name::RealIp), ("forwarded", Name::Forwarded)],
-            10 => &[
-                ("connection", Name::Connection),
-                ("keep-alive", Name::KeepAlive),
-            ],
-            12 => &[("content-type", Name::ContentType)],
-            14 => &[
-                ("content-length", Name::ContentLength),
-                ("http2-settings", Name::Http2Settings),
-            ],
-            15 => &[("x-forwarded-for", Name::ForwardedFor)],
-            16 => &[
-                ("proxy-connection", Name::ProxyConnection),
-                ("x-forwarded-host", Name::ForwardedHost),
-                ("x-forwarded-port", Name::ForwardedPort),
-            ],
-            17 => &[
-                ("transfer-encoding", Name::TransferEncoding),
-                ("x-forwarded-proto", Name::ForwardedProto),
-            ],
-            _ => &[],
+        let (Some(first), Some(last)) = (name.first(), name.last()) else {
+            return Name::Other;
         };
-        candidates
-            .iter()
-            .find(|(text, _)| name.eq_ignore_ascii_case(text.as_bytes()))
-            .map_or(Name::Other, |(_, found)| *found)
+        // Length and two letters leave at most one candidate.
+        let (text, found): (&[u8], Name) = match (name.len(), first | 0x20, last | 0x20) {
+            (2, b't', _) => (b"te", Name::Te),
+            (4, b'h', _) => (b"host", Name::Host),
+            (4, b'd', _) => (b"date", Name::Date),
+            (6, b'e', b't') => (b"expect", Name::Expect),
+            (7, b'u', b'e') => (b"upgrade", Name::Upgrade),
+            (7, b't', b'r') => (b"trailer", Name::Trailer),
+            (9, b'x', b'p') => (b"x-real-ip", Name::RealIp),
+            (9, b'f', b'd') => (b"forwarded", Name::Forwarded),
+            (10, b'c', b'n') => (b"connection", Name::Connection),
+            (10, b'k', b'e') => (b"keep-alive", Name::KeepAlive),
+            (14, b'c', b'h') => (b"content-length", Name::ContentLength),
+            (14, b'h', b's') => (b"http2-settings", Name::Http2Settings),
+            (15, b'x', b'r') => (b"x-forwarded-for", Name::ForwardedFor),
+            (16, b'p', b'n') => (b"proxy-connection", Name::ProxyConnection),
+            (16, b'x', b't') => {
+                // `-host` and `-port` end alike.
+                match name.get(12).map(|b| b | 0x20) {
+                    Some(b'h') => (b"x-forwarded-host", Name::ForwardedHost),
+                    _ => (b"x-forwarded-port", Name::ForwardedPort),
+                }
+            }
+            (17, b't', b'g') => (b"transfer-encoding", Name::TransferEncoding),
+            (17, b'x', b'o') => (b"x-forwarded-proto", Name::ForwardedProto),
+            _ => return Name::Other,
+        };
+        if name.eq_ignore_ascii_case(text) {
+            found
+        } else {
+            Name::Other
+        }
     }
 }
 

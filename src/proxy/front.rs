@@ -174,9 +174,10 @@ impl Front {
         let mut until = (!client.inb.is_empty()).then(|| Instant::now() + limits.head);
         // A head in the making is work that a drain waits for.
         let mut counted = None;
+        let mut looked = 0;
         loop {
             if !client.inb.is_empty() {
-                if let Some(head) = self.scan(client)? {
+                if let Some(head) = self.scan(client, &mut looked)? {
                     return Ok(head);
                 }
                 if !client.inb.is_empty() {
@@ -222,15 +223,20 @@ impl Front {
         }
     }
 
-    /// Looks at what there is; `None` when more has to come.
-    fn scan(&self, client: &mut Client) -> Result<Option<Head>, NoHead> {
+    /// Looks at what there is; `None` when more has to come. `looked` is how much of it was looked
+    /// at before.
+    fn scan(&self, client: &mut Client, looked: &mut usize) -> Result<Option<Head>, NoHead> {
         let skipped = skip_empty_lines(&client.inb);
         if skipped > 0 {
             client.inb.drain(..skipped);
+            *looked = looked.saturating_sub(skipped);
         }
-        match scan(&client.inb, &mut client.fields) {
+        match scan(&client.inb, *looked, &mut client.fields) {
             Scan::Complete(head) => Ok(Some(head)),
-            Scan::Partial => Ok(None),
+            Scan::Partial => {
+                *looked = client.inb.len();
+                Ok(None)
+            }
             Scan::Refused(refusal) => Err(NoHead::Refuse(refusal)),
             Scan::Http2 if self.core.http2 && client.requests == 0 => Err(NoHead::Http2),
             Scan::Http2 => Err(NoHead::Refuse(Refusal {

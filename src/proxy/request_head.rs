@@ -54,6 +54,8 @@ pub struct Head {
     pub body: BodyLength,
     /// Where the method stands.
     pub method: Span,
+    /// The method, when it is one that the wire lane carries.
+    pub known_method: Option<&'static str>,
     /// Where the target stands.
     pub target: Span,
     /// HTTP/1.1; otherwise 1.0.
@@ -97,8 +99,8 @@ fn bad(why: &'static str) -> Refusal {
 }
 
 /// Looks at what has been received of a head. Empty lines before the request line must have been
-/// removed with [`skip_empty_lines`].
-pub fn scan(buf: &[u8], fields: &mut Fields) -> Scan {
+/// removed with [`skip_empty_lines`]. `from` is how much of it was looked at before.
+pub fn scan(buf: &[u8], from: usize, fields: &mut Fields) -> Scan {
     const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
     if buf.starts_with(b"PRI ") {
         let seen = buf.len().min(PREFACE.len());
@@ -110,13 +112,11 @@ pub fn scan(buf: &[u8], fields: &mut Fields) -> Scan {
             };
         }
     }
-    let Some(end) = memchr::memmem::find(buf, b"\r\n\r\n") else {
-        // A head in the making can already be hopeless.
-        return match (buf.len() > MAX_HEAD, memchr::memmem::find(buf, b"\n\n")) {
-            (true, _) => Scan::Refused(too_large(buf)),
-            (false, Some(_)) => Scan::Refused(bad("line ends without CR")),
-            (false, None) => Scan::Partial,
-        };
+    let end = match find_end(buf, from.saturating_sub(3)) {
+        Ok(Some(end)) => end,
+        Ok(None) if buf.len() > MAX_HEAD => return Scan::Refused(too_large(buf)),
+        Ok(None) => return Scan::Partial,
+        Err(refusal) => return Scan::Refused(refusal),
     };
     let len = end + 4;
     if len > MAX_HEAD {
@@ -127,6 +127,21 @@ pub fn scan(buf: &[u8], fields: &mut Fields) -> Scan {
         Ok(head) => Scan::Complete(Head { len, ..head }),
         Err(refusal) => Scan::Refused(refusal),
     }
+}
+
+/// Where the last line of the head ends, before its CR LF and the empty line.
+fn find_end(buf: &[u8], from: usize) -> Result<Option<usize>, Refusal> {
+    let mut at = from;
+    while let Some(found) = memchr::memchr(b'\n', buf.get(at..).unwrap_or_default()) {
+        at += found + 1;
+        if at < 2 || buf[at - 2] != b'\r' {
+            return Err(bad("line ends without CR"));
+        }
+        if at >= 4 && buf[at - 4..at - 2] == *b"\r\n" {
+            return Ok(Some(at - 4));
+        }
+    }
+    Ok(None)
 }
 
 /// 414 when the request line alone is too long, as nginx; else 431.
@@ -175,9 +190,7 @@ struct Seen {
 }
 
 /// Methods that the wire lane carries.
-const ORDINARY_METHODS: [&[u8]; 7] = [
-    b"GET", b"POST", b"HEAD", b"PUT", b"DELETE", b"PATCH", b"OPTIONS",
-];
+const ORDINARY_METHODS: [&str; 7] = ["GET", "POST", "HEAD", "PUT", "DELETE", "PATCH", "OPTIONS"];
 
 fn check(head: &[u8], fields: &mut Fields) -> Result<Head, Refusal> {
     let mut lines = Lines { head, at: Some(0) };
@@ -203,6 +216,10 @@ fn check(head: &[u8], fields: &mut Fields) -> Result<Head, Refusal> {
             check_known(known, value.of(head), &mut seen)?;
         }
     }
+    // What is left are the line ends.
+    if controls(head) != 2 * fields.len() {
+        return Err(bad("control byte in the head"));
+    }
     let host = fields.known(head, Name::Host);
     match host {
         None if http11 => return Err(bad("no Host")),
@@ -219,19 +236,24 @@ fn check(head: &[u8], fields: &mut Fields) -> Result<Head, Refusal> {
         (Some(0) | None, false) => BodyLength::None,
         (Some(length), false) => BodyLength::Exact(length),
     };
+    let text = method.of(head);
+    let known_method = ORDINARY_METHODS
+        .into_iter()
+        .find(|known| known.as_bytes() == text);
     Ok(Head {
         len: 0,
         body,
         method,
+        known_method,
         target,
         http11,
         persistent: !seen.close && (http11 || seen.keep_alive),
         expects: seen.names.has(Name::Expect) && http11,
-        ordinary: seen.ordinary && origin_form && ORDINARY_METHODS.contains(&method.of(head)),
+        ordinary: seen.ordinary && origin_form && known_method.is_some(),
     })
 }
 
-/// Lines ended by CR LF. A CR or LF on its own stays in the line and is refused there.
+/// Lines ended by CR LF; that no LF stands alone has been seen.
 struct Lines<'a> {
     head: &'a [u8],
     at: Option<usize>,
@@ -241,29 +263,17 @@ impl Iterator for Lines<'_> {
     type Item = Span;
     fn next(&mut self) -> Option<Span> {
         let start = self.at?;
-        let rest = &self.head[start..];
-        match find_line_end(rest) {
+        let end = match memchr::memchr(b'\n', &self.head[start..]) {
             Some(len) => {
-                self.at = Some(start + len + 2);
-                Some(Span::new(start, start + len))
+                self.at = Some(start + len + 1);
+                start + len - 1
             }
             None => {
                 self.at = None;
-                Some(Span::new(start, self.head.len()))
+                self.head.len()
             }
-        }
-    }
-}
-
-/// Where the next CR LF stands.
-fn find_line_end(text: &[u8]) -> Option<usize> {
-    let mut from = 0;
-    loop {
-        let at = from + memchr::memchr(b'\r', &text[from..])?;
-        if text.get(at + 1) == Some(&b'\n') {
-            return Some(at);
-        }
-        from = at + 1;
+        };
+        Some(Span::new(start, end))
     }
 }
 
@@ -318,18 +328,18 @@ fn check_field(head: &[u8], line: Span) -> Result<(Span, Span), Refusal> {
     if !is_token(&text[..colon]) {
         return Err(bad("header name is not a token"));
     }
-    if has_control(&text[colon + 1..]) {
-        return Err(bad("control byte in a header value"));
-    }
     Ok(line.field(head, colon))
 }
 
-/// Whether a value holds a control byte other than a tab.
-pub fn has_control(value: &[u8]) -> bool {
-    // No early end: the compiler makes wide comparisons of it.
-    value.iter().fold(false, |bad, &b| {
-        bad | (b < 0x20 && b != b'\t') | (b == 0x7f)
-    })
+/// How many control bytes there are, tabs not counted.
+pub fn controls(text: &[u8]) -> usize {
+    // Sums that fit a byte, without an early end: the compiler makes wide comparisons of it.
+    let sum = |piece: &[u8]| {
+        piece.iter().fold(0u8, |sum, &b| {
+            sum + u8::from((b < 0x20 && b != b'\t') || b == 0x7f)
+        })
+    };
+    text.chunks(128).map(|piece| usize::from(sum(piece))).sum()
 }
 
 /// What the fields say that decide about framing, routing and the connection.
@@ -398,7 +408,7 @@ pub fn is_token(text: &[u8]) -> bool {
         table
     }
     const TOKEN: [bool; 256] = table();
-    !text.is_empty() && text.iter().all(|&b| TOKEN[usize::from(b)])
+    !text.is_empty() && text.iter().fold(true, |ok, &b| ok & TOKEN[usize::from(b)])
 }
 
 #[cfg(test)]

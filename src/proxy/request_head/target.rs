@@ -32,7 +32,8 @@ pub(super) fn check_absolute(
 }
 
 pub(super) fn is_target(text: &[u8]) -> bool {
-    text.iter().all(|&b| b > 0x20 && b != 0x7f)
+    text.iter()
+        .fold(true, |ok, &b| ok & (b > 0x20) & (b != 0x7f))
 }
 
 /// A host with an optional port: letters, digits, `-._~`, IPv6 in brackets. Empty is allowed by

@@ -1,7 +1,7 @@
 use super::*;
 
 fn scan_text(buf: &[u8]) -> Scan {
-    scan(buf, &mut Fields::default())
+    scan(buf, 0, &mut Fields::default())
 }
 
 fn ok(text: &str, body: BodyLength) {

@@ -78,11 +78,12 @@ impl Relay {
             attempt.status = self.resp.status;
             attempt.header = Some(attempt.started.elapsed());
         }
-        let client = &mut *run.client;
-        run.lender.lend(&mut client.resp);
-        client.resp.clear();
-        client.resp.extend_from_slice(&self.window[..self.resp.len]);
         run.shown = Shown::Upstream(self.resp.status);
+        if run.upload.end.is_some() {
+            // The request is on its way; its buffer is free.
+            self.out = std::mem::take(&mut run.upload.out);
+            self.out.clear();
+        }
         run.lender.lend(&mut self.out);
         self.head(run, exchange);
         let passed = self.body(run, exchange).await;
@@ -114,9 +115,10 @@ impl Relay {
         }
     }
 
-    fn release(&mut self, run: &Run<'_>) {
+    /// Leaves the head to the log.
+    fn release(&mut self, run: &mut Run<'_>) {
         run.lender.give_back(&mut self.out);
-        run.lender.give_back(&mut self.window);
+        run.client.resp = std::mem::take(&mut self.window);
     }
 
     /// Runs the header filters, decides how the body is framed, writes the head into `out`.
@@ -124,7 +126,7 @@ impl Relay {
         head::response_edits(run.core, exchange);
         let client = &mut *run.client;
         let date = client.date.at(exchange.work.timing.wall);
-        let resp = WireResp::new(&client.resp, &client.resp_fields, self.resp.status);
+        let resp = WireResp::new(&self.window, &client.resp_fields, self.resp.status);
         let req = client.req(run.head);
         exchange.response_head(&req, &resp, Origin::Upstream);
 
@@ -174,7 +176,7 @@ impl Relay {
         let changed = exchange.work.response.status.is_some();
         let head = write_head::Response {
             status,
-            reason: (!changed).then(|| self.resp.reason.of(&client.resp)),
+            reason: (!changed).then(|| self.resp.reason.of(&self.window)),
             ops: exchange.work.response.headers.ops(),
             framing: self.framing,
             date: &date,
@@ -222,8 +224,9 @@ impl Relay {
             if done {
                 break Ok(());
             }
-            self.window.clear();
-            self.at = 0;
+            // The head stays: plugins and the log look at it.
+            self.window.truncate(self.resp.len);
+            self.at = self.resp.len;
             match self.read(run).await? {
                 0 if matches!(self.incoming, Incoming::UntilClose) => {
                     self.convert(run, exchange, true)?;
@@ -284,7 +287,7 @@ impl Relay {
                 last: done,
             };
             let client = &*run.client;
-            let resp = WireResp::new(&client.resp, &client.resp_fields, self.resp.status);
+            let resp = WireResp::new(&self.window, &client.resp_fields, self.resp.status);
             exchange.response_body(&client.req(run.head), Some(&resp), &mut chunk)?;
             sent += chunk.data.len() as u64;
             put(&chunk.data, chunks, &mut self.out);

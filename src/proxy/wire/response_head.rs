@@ -10,7 +10,7 @@
 //! | no length at all | the body ends with the connection |
 
 use crate::proxy::fields::{Fields, Name, Span};
-use crate::proxy::request_head::{decimal, has_control, is_token};
+use crate::proxy::request_head::{controls, decimal, is_token};
 
 /// The longest head that is accepted, in bytes; a longer one is a 502.
 pub const MAX_HEAD: usize = 64 * 1024;
@@ -90,14 +90,14 @@ fn find_end(buf: &[u8], from: usize) -> Option<usize> {
 }
 
 fn check(head: &[u8], fields: &mut Fields) -> Result<Head, &'static str> {
-    let mut at = 0;
-    let line = next_line(head, &mut at);
+    let (mut at, mut ends) = (0, 0);
+    let line = next_line(head, &mut at, &mut ends);
     let (status, reason, http11) = check_status_line(head, line)?;
     let mut length = None;
     let mut chunked = false;
     let (mut close, mut keep_alive, mut nominates) = (false, false, false);
     loop {
-        let line = next_line(head, &mut at);
+        let line = next_line(head, &mut at, &mut ends);
         let text = line.of(head);
         if text.is_empty() {
             break;
@@ -108,9 +108,6 @@ fn check(head: &[u8], fields: &mut Fields) -> Result<Head, &'static str> {
         let colon = memchr::memchr(b':', text).ok_or("response field without colon")?;
         if !is_token(&text[..colon]) {
             return Err("response field name is not a token");
-        }
-        if has_control(&text[colon + 1..]) {
-            return Err("control byte in a response field");
         }
         let (name, value) = line.field(head, colon);
         let value_text = value.of(head);
@@ -141,6 +138,10 @@ fn check(head: &[u8], fields: &mut Fields) -> Result<Head, &'static str> {
             _ => {}
         }
     }
+    // What is left are the line ends, with or without CR.
+    if controls(head) != ends {
+        return Err("control byte in a response head");
+    }
     let length = match (length, chunked) {
         (Some(_), true) => return Err("response with length and transfer encoding"),
         (None, true) => Length::Chunked,
@@ -157,13 +158,14 @@ fn check(head: &[u8], fields: &mut Fields) -> Result<Head, &'static str> {
     })
 }
 
-/// The next line without its end.
-fn next_line(head: &[u8], at: &mut usize) -> Span {
+/// The next line without its end; counts the bytes of the end.
+fn next_line(head: &[u8], at: &mut usize, ends: &mut usize) -> Span {
     let rest = head.get(*at..).unwrap_or_default();
     let len = memchr::memchr(b'\n', rest).unwrap_or(rest.len());
     let start = *at;
     *at = start + len + 1;
     let cr = len > 0 && rest.get(len - 1) == Some(&b'\r');
+    *ends += 1 + usize::from(cr);
     Span::new(start, start + len - usize::from(cr))
 }
 
@@ -182,7 +184,7 @@ fn check_status_line(head: &[u8], line: Span) -> Result<(u16, Span, bool), &'sta
         }
         _ => return Err(SHAPE),
     };
-    if !matches!(text.get(12), None | Some(b' ')) || has_control(text) {
+    if !matches!(text.get(12), None | Some(b' ')) {
         return Err(SHAPE);
     }
     let reason = 13.min(text.len());
