@@ -47,7 +47,7 @@ cases: setup ## The case files only: make cases ARGS='routing/vars -j 1'
 ci: setup ## All that has to hold before a change lands; prints the time of each step
 	@bash tests/ci.sh
 
-docs: setup ## Builds the documentation; a warning is an error
+docs: setup ## Builds the documentation, writes docs/plugins; a warning is an error
 	@bash tests/docs.sh
 
 bench: micro load ## The micro benches, then load against a bare Pingora proxy and nginx

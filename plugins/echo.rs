@@ -1,18 +1,24 @@
-//! `echo`: puts text before, after or in place of the response body. The plugin to copy.
+//! `echo`: puts text before, after or in place of the response body.
 //!
-//! A plugin is a file like this one and a line in `lib.rs`:
-//!
-//! 1. `Conf` is what users write. Its types give the schema, its doc comments the documentation
-//!    page, its attributes the defaults and limits.
-//! 2. `check` reports what a schema cannot express; all of it, not the first mistake only.
-//! 3. `build` does all work that does not need a request: parse, compile, convert to `Bytes`.
-//! 4. One method for each phase named in `PHASES`. What it remembers of a request is a local.
-//! 5. The tests run the real `build` and the phases, without a socket.
+//! The texts are sent as they are: variables are not filled in. `Content-Length`, `Content-Encoding`,
+//! `Last-Modified` and `ETag` of the upstream's response are removed, as they describe another body. A
+//! compressed body is not decompressed: text around it would make it unreadable.
 //!
 //! ```yaml
 //! plugins:
 //!   echo: { before_body: "<!-- served by the gateway -->\n" }
 //! ```
+
+// The plugin to copy; `docs/writing-a-plugin.md` builds a smaller one step by step. A plugin is a file
+// like this one and a line in `lib.rs`:
+//
+// 1. The text above is its page in `docs/plugins`, with an example that `make docs` tries out.
+// 2. `Conf` is what users write. Its types give the schema, its doc comments the table of attributes,
+//    its attributes the defaults and limits.
+// 3. `check` reports what a schema cannot express; all of it, not the first mistake only.
+// 4. `build` does all work that does not need a request: parse, compile, convert to `Bytes`.
+// 5. One method for each phase named in `PHASES`. What it remembers of a request is a local.
+// 6. The tests run the real `build` and the phases, without a socket.
 
 use std::collections::BTreeMap;
 
@@ -29,13 +35,13 @@ pub struct Conf {
     /// Text in front of the body.
     #[serde(default)]
     before_body: Option<String>,
-    /// Text in place of the upstream's body.
+    /// Text in place of the body; an empty text sends none.
     #[serde(default)]
     body: Option<String>,
     /// Text behind the body.
     #[serde(default)]
     after_body: Option<String>,
-    /// Response headers to set: texts or numbers by name.
+    /// Response headers to set: texts or numbers by name. They replace the upstream's.
     #[serde(default)]
     #[schemars(extend("minProperties" = 1))]
     headers: Option<BTreeMap<String, Scalar>>,

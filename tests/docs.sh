@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Builds the documentation of the code, private items included; a warning is an error. Then checks
-# that every relative link between the pages of this repository leads somewhere.
+# Builds the documentation of the code, private items included; a warning is an error. Then writes
+# the pages of the plugins anew, which must change nothing, and checks that every relative link
+# between the pages of this repository leads somewhere.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items --all-features
@@ -8,10 +9,12 @@ RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-it
 # `cargo metadata` would need a JSON reader; the manifest says it in one line.
 if grep -q '^name = "plugin-docs"' Cargo.toml; then
   cargo run --quiet --example plugin-docs -- docs/plugins
-  git diff --exit-code --stat -- docs/plugins || {
-    echo "docs: docs/plugins was out of date and is now written anew; commit it" >&2
+  # A page that is new is not in the diff.
+  new=$(git ls-files --others --exclude-standard -- docs/plugins)
+  if [ -n "$new" ] || ! git diff --exit-code --stat -- docs/plugins; then
+    echo "docs: docs/plugins was out of date and is now written anew; commit it" $new >&2
     exit 1
-  }
+  fi
 fi
 
 dead=0

@@ -5,7 +5,7 @@
 //! [`Ctx`], so it runs unchanged on every lane of the proxy, and it knows
 //! neither the proxy nor other plugins.
 //!
-//! Order of reading: [`Plugin`], [`Ctx`], [`Step`], then `plugins/echo.rs`.
+//! Order of reading: `docs/writing-a-plugin.md`, [`Plugin`], [`Ctx`], [`Step`], then `plugins/echo.rs`.
 #![cfg_attr(test, allow(clippy::needless_pass_by_value))] // `check(json!(…))` reads best by value.
 
 pub mod body_args;

@@ -1,14 +1,32 @@
-//! `key-auth`: a consumer is recognised by a key in a header or query argument.
+//! `key-auth`: recognises a consumer by a key in a header or query argument.
 //!
-//! The header is looked at first, even when it is empty. A request without a known key gets 401,
-//! or goes on as `anonymous_consumer`.
+//! The header is looked at first; when it is there, even empty, the query argument is not. With a known
+//! key the request goes on as that consumer's: its plugins join in, and the upstream learns the name in
+//! `X-Consumer-Username`, `X-Credential-Identifier` and `X-Consumer-Custom-ID`. What a client sent under
+//! these names is removed.
 //!
 //! ```yaml
 //! routes:
-//!   - { uri: /orders/*, plugins: { key-auth: { header: X-Api-Key, hide_credentials: true } } }
+//!   - id: orders
+//!     uri: /orders/*
+//!     plugins:
+//!       key-auth: { header: X-Api-Key, hide_credentials: true }
+//!     upstream: { nodes: { "127.0.0.1:1980": 1 } }
 //! consumers:
-//!   - { username: ann, plugins: { key-auth: { key: "$env://ANNS_KEY" } } }
+//!   - username: ann
+//!     plugins:
+//!       key-auth: { key: "${{ANNS_KEY}}" }
 //! ```
+//!
+//! # Answers
+//!
+//! Each of them is status 401 with `WWW-Authenticate: apikey realm="key"` and one of these bodies.
+//!
+//! | body | when |
+//! | --- | --- |
+//! | `{"message":"Missing API key in request"}` | neither header nor argument, and no `anonymous_consumer` |
+//! | `{"message":"Invalid API key in request"}` | nobody's key, and no `anonymous_consumer` |
+//! | `{"message":"Invalid user authorization"}` | the `anonymous_consumer` does not exist |
 
 #[cfg(test)]
 mod tests;
@@ -21,13 +39,14 @@ use lockgate_plugin::{
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Configuration of `key-auth` on a route or service.
+/// Configuration of `key-auth`.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub struct Conf {
     /// The header that holds the key.
     #[serde(default = "apikey")]
     header: String,
-    /// The query argument that holds the key of requests without the header. Compared by case.
+    /// The query argument that holds the key of requests without the header. Its name is compared
+    /// with regard to case, and decoded first.
     #[serde(default = "apikey")]
     query: String,
     /// Removes the key from the request before it goes upstream: the header or argument that was
@@ -56,11 +75,11 @@ fn realm() -> String {
     "key".to_owned()
 }
 
-/// Configuration of `key-auth` on a consumer or credential. Has no `Debug`, so that a key cannot
-/// end up in a log.
+/// What a consumer or one of its credentials is recognised by.
+// No `Debug`, so that a key cannot end up in a log.
 #[derive(Deserialize, JsonSchema)]
 pub struct Key {
-    /// The key; unique among consumers.
+    /// The key, as clients send it; unique among consumers. Compared byte by byte.
     key: String,
 }
 

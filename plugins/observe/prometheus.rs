@@ -1,16 +1,24 @@
 //! `prometheus`: counts requests, latencies and bytes under APISIX's metric names.
 //!
-//! Label values come from the configuration, the status and the node in use, never from the text
-//! of a request, so that no client can make the number of series grow. Each plugin instance
-//! remembers the series it counts into by the addresses of the shared route, patterns and
-//! consumer: after the first request of a combination nothing is allocated, and no label is hashed.
+//! | metric | kind | counts |
+//! | --- | --- | --- |
+//! | `apisix_http_status` | counter | responses by status and route; 499 for clients that left before there was one |
+//! | `apisix_http_latency` | histogram, milliseconds | `type` is `request` for the whole, `upstream` for waiting, `apisix` for the rest |
+//! | `apisix_bandwidth` | counter, bytes | `type` is `ingress` for request bodies, `egress` for responses |
+//!
+//! Label values come from the configuration, the status and the node in use, never from the text of a
+//! request, so that no client can make the number of series grow. Where metrics are read from, their
+//! prefix, buckets, further labels and expiry are set in `plugin_attr.prometheus` of `config.yaml`.
 //!
 //! ```yaml
 //! global_rules:
 //!   - { id: 1, plugins: { prometheus: { prefer_name: true } } }
 //! ```
 //!
-//! On a route as well as in a global rule, only the route's instance counts.
+//! Without a `prometheus` on its route or in a global rule a request is not counted in these three.
+
+// Each instance remembers the series it counts into by the addresses of the shared route, patterns
+// and consumer: after the first request of a combination nothing is allocated, and no label is hashed.
 
 mod cache;
 mod family;

@@ -1,8 +1,10 @@
 //! `cors`: answers browsers that ask whether a page of another origin may use this API.
 //!
 //! An `OPTIONS` request is answered here and never reaches the upstream. The plugin runs before
-//! authentication, because a browser sends such a request without credentials. Every response
-//! gets the headers that allow its origin, and `Vary: Origin` when they depend on it.
+//! authentication, because a browser sends such a request without credentials. Every response gets the
+//! headers that allow its origin, also one that the gateway makes, and `Vary: Origin` when they depend
+//! on it. An origin that is not allowed gets the response without these headers: keeping it from the
+//! page is the browser's part.
 //!
 //! ```yaml
 //! plugins:
@@ -12,6 +14,12 @@
 //!     allow_headers: Authorization
 //!     allow_credential: true
 //! ```
+//!
+//! # Answers
+//!
+//! | status | body | when |
+//! | --- | --- | --- |
+//! | 200 | empty | the method is `OPTIONS`, whatever the origin |
 
 mod origins;
 

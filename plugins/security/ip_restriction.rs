@@ -1,12 +1,18 @@
 //! `ip-restriction`: lets through or keeps out by the client's address.
 //!
-//! The address is the one after the real-IP rules, so behind another proxy configure those first.
-//! A list is searched in the time of its logarithm, so it may hold many thousand networks.
+//! The address is the one after the real-IP rules, so behind another proxy configure those first. A
+//! list may hold many thousand networks: it is searched in the time of its logarithm.
 //!
 //! ```yaml
 //! plugins:
 //!   ip-restriction: { whitelist: ["10.0.0.0/8", "2001:db8::/32"] }
 //! ```
+//!
+//! # Answers
+//!
+//! | status | body | when |
+//! | --- | --- | --- |
+//! | `response_code` | `{"message":"Your IP address is not allowed"}`, or `message` | the address is not in `whitelist`, or is in `blacklist` |
 
 mod nets;
 
@@ -19,11 +25,13 @@ use self::nets::{Nets, network};
 /// Configuration of `ip-restriction`. Exactly one of `whitelist` and `blacklist`.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub struct Conf {
-    /// Addresses and networks that are let through; all others are kept out.
+    /// Addresses (`192.0.2.1`, `2001:db8::1`) and networks (`10.0.0.0/8`) that are let through; all
+    /// others are kept out.
     #[serde(default)]
     #[schemars(length(min = 1))]
     whitelist: Option<Vec<String>>,
-    /// Addresses and networks that are kept out; all others are let through.
+    /// Addresses and networks that are kept out; all others are let through. Written as in
+    /// `whitelist`.
     #[serde(default)]
     #[schemars(length(min = 1))]
     blacklist: Option<Vec<String>>,

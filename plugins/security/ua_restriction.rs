@@ -1,14 +1,20 @@
 //! `ua-restriction`: lets through or keeps out by the `User-Agent`.
 //!
-//! Expressions are searched in the trimmed value, with regard to case. A client may send several
-//! such headers: of an allow list one allowed value is enough; with a deny list a single denied
-//! value keeps the request out, so that a second header does not undo the first. A denied pattern
-//! that takes too long to search counts as found.
+//! Expressions are searched in the trimmed value, with regard to case; `(?i)` in front ignores it. A
+//! client may send several such headers: of an allow list one allowed value is enough; with a deny list
+//! a single denied value keeps the request out, so that a second header does not undo the first. A
+//! denied pattern that takes too long to search counts as found.
 //!
 //! ```yaml
 //! plugins:
 //!   ua-restriction: { denylist: ["(?i)scrapy", "^curl/"], bypass_missing: true }
 //! ```
+//!
+//! # Answers
+//!
+//! | status | body | when |
+//! | --- | --- | --- |
+//! | 403 | `{"message":"Not allowed"}`, or `message` | no value is in `allowlist`, one is in `denylist`, or there is none and `bypass_missing` is off |
 
 use lockgate_plugin::{
     BuildCx, Ctx, HeaderKey, Outcome, Pattern, Phases, Plugin, Problems, Reply, Step,

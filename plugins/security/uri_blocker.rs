@@ -1,12 +1,18 @@
 //! `uri-blocker`: refuses requests whose path and query match a rule.
 //!
-//! The path is searched in its normal form (decoded, dot segments resolved), the query as the
-//! client sent it. A rule that takes too long to search blocks.
+//! The path is searched in its normal form (decoded, dot segments resolved), the query as the client
+//! sent it. A rule that takes too long to search blocks.
 //!
 //! ```yaml
 //! plugins:
 //!   uri-blocker: { block_rules: ["^/internal/", "\\.\\./"], rejected_msg: access is not allowed }
 //! ```
+//!
+//! # Answers
+//!
+//! | status | body | when |
+//! | --- | --- | --- |
+//! | `rejected_code` | `{"error_msg":...}` with `rejected_msg`, else the gateway's page | a rule is found |
 
 use lockgate_plugin::{BuildCx, Ctx, Outcome, Pattern, Phases, Plugin, Problems, Reply, Step};
 use schemars::JsonSchema;
@@ -22,7 +28,8 @@ pub struct Conf {
     #[serde(default = "code")]
     #[schemars(range(min = 200, max = 599))]
     rejected_code: u16,
-    /// What is said with a refusal, as `{"error_msg": ...}`; the stock page when left out.
+    /// What is said with a refusal, as `{"error_msg": ...}`; the gateway's page for the
+    /// status when left out.
     #[serde(default)]
     #[schemars(length(min = 1))]
     rejected_msg: Option<String>,

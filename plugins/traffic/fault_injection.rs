@@ -1,6 +1,7 @@
 //! `fault-injection`: delays or refuses a share of the requests, to see what clients make of it.
 //!
-//! The delay comes first, then the abort; each has its own share and its own conditions.
+//! The delay comes first, then the abort; each has its own share and its own conditions, and each
+//! request draws anew.
 //!
 //! ```yaml
 //! plugins:
@@ -8,6 +9,12 @@
 //!     delay: { duration: 1.5, percentage: 20 }
 //!     abort: { http_status: 503, body: "try later", vars: [[["arg_test", "==", "1"]]] }
 //! ```
+//!
+//! # Answers
+//!
+//! | status | body | when |
+//! | --- | --- | --- |
+//! | `abort.http_status` | `abort.body`, else the gateway's page | the request is of the share, and a condition holds |
 
 mod dice;
 
@@ -25,7 +32,7 @@ use serde_json::Value;
 use self::dice::Dice;
 use crate::text::{self, Scalar, Text};
 
-/// Configuration of `fault-injection`. At least one of `abort` and `delay`; the delay comes first.
+/// Configuration of `fault-injection`. At least one of `abort` and `delay`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(extend("minProperties" = 1))]
 pub struct Conf {
@@ -40,10 +47,11 @@ pub struct Conf {
 /// An answer in place of the upstream's.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub struct Abort {
-    /// The status.
+    /// The status of the answer.
     #[schemars(range(min = 200, max = 599))]
     http_status: u16,
-    /// The body; `$variables` are filled in. The stock page when left out.
+    /// The body of the answer; `$variables` are filled in. The gateway's page for the status when
+    /// left out.
     #[serde(default)]
     body: Option<String>,
     /// Response headers to set: texts or numbers by name; `$variables` are filled in.
@@ -54,7 +62,8 @@ pub struct Abort {
     #[serde(default)]
     #[schemars(range(min = 0, max = 100))]
     percentage: Option<u8>,
-    /// Conditions, of which one has to hold; an empty list never does.
+    /// A list of conditions, each written as `vars` of a route: one list more than there. One of
+    /// them has to hold; an empty list never does.
     #[serde(default)]
     #[schemars(length(max = 20))]
     vars: Option<Vec<Value>>,
@@ -70,7 +79,8 @@ pub struct Delay {
     #[serde(default)]
     #[schemars(range(min = 0, max = 100))]
     percentage: Option<u8>,
-    /// Conditions, of which one has to hold; an empty list never does.
+    /// A list of conditions, each written as `vars` of a route: one list more than there. One of
+    /// them has to hold; an empty list never does.
     #[serde(default)]
     #[schemars(length(max = 20))]
     vars: Option<Vec<Value>>,

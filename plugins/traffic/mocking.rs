@@ -1,14 +1,19 @@
 //! `mocking`: answers in place of the upstream, with a given text or one made from a schema.
 //!
-//! A schema gives the same body every time, so that tests can rely on it: the schema's own
-//! examples, defaults and enumerations, else `"string"`, `1.5`, `1`, `true`, and lists of one
-//! element.
+//! A schema gives the same body every time, so that tests can rely on it: the schema's own examples,
+//! defaults and enumerations, else `"string"`, `1.5`, `1`, `true`, and lists of one element.
 //!
 //! ```yaml
 //! plugins:
 //!   mocking:
 //!     response_schema: { type: object, properties: { id: { type: integer, example: 7 } } }
 //! ```
+//!
+//! # Answers
+//!
+//! | status | body | when |
+//! | --- | --- | --- |
+//! | `response_status` | `response_example`, else one made from `response_schema` | always, after `delay` |
 
 mod sample;
 
@@ -32,8 +37,8 @@ pub struct Conf {
     #[serde(default)]
     #[schemars(range(min = 0, max = 3600))]
     delay: u32,
-    /// The status. Unlike in the original not below 200: such a status announces an answer and
-    /// is none.
+    /// The status of the answer. Not below 200, unlike in APISIX: such a status announces an answer
+    /// and is none.
     #[serde(default = "ok")]
     #[schemars(range(min = 200, max = 599))]
     response_status: u16,
@@ -41,7 +46,7 @@ pub struct Conf {
     /// `text/html`, with parameters if need be.
     #[serde(default = "json_type")]
     content_type: String,
-    /// The body; `$variables` are filled in.
+    /// The body; `$variables` are filled in. Goes before `response_schema`.
     #[serde(default)]
     response_example: Option<String>,
     /// A JSON Schema of an object that the body is made from, where there is no example. As XML

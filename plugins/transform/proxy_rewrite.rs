@@ -1,11 +1,11 @@
-//! `proxy-rewrite`: another path, method, host or headers for the upstream.
+//! `proxy-rewrite`: sends another path, method, host or headers to the upstream.
 //!
-//! Order: host, path, headers (add, then set, then remove), method. Later plugins see the new
-//! path as `$uri`; the route is not matched again.
+//! Order: host, path, headers (add, then set, then remove), method. Later plugins see the new path as
+//! `$uri`; the route is not matched again.
 //!
-//! The path is percent-encoded for the upstream, also where only other attributes are given: it
-//! is then the client's path in its normal form. The client's query follows, after the one that
-//! the new path may have. A `?` in the value of a variable never starts a query.
+//! The path is percent-encoded for the upstream, also where only other attributes are given: it is then
+//! the client's path in its normal form. The client's query follows, after the one that the new path may
+//! have. A `?` in the value of a variable never starts a query.
 //!
 //! ```yaml
 //! plugins:
@@ -13,6 +13,12 @@
 //!     regex_uri: ["^/shop/v([0-9]+)/(.*)$", "/$2"]
 //!     headers: { set: { X-Shop-Version: "$1" }, remove: [X-Debug] }
 //! ```
+//!
+//! # Answers
+//!
+//! | status | body | when |
+//! | --- | --- | --- |
+//! | 500 | `{"error_msg":"failed to match the uri ..."}` | an expression of `regex_uri` takes too long to search |
 
 mod headers;
 #[cfg(test)]

@@ -1,14 +1,25 @@
-//! `redirect`: sends clients elsewhere.
+//! `redirect`: sends clients to another address.
 //!
 //! A redirect to https looks at the scheme the client used: `X-Forwarded-Proto` of a peer in
 //! `apisix.trusted_addresses`, else that of the connection. Its port is
-//! `plugin_attr.redirect.https_port`, else that of the first TLS listener; 443 is left out. The
-//! first, and not a random one as in the original, because clients keep a 301.
+//! `plugin_attr.redirect.https_port` of `config.yaml`, else that of the first TLS listener; 443 is left
+//! out. The first, and not a random one as in APISIX, because clients keep a 301.
 //!
 //! ```yaml
 //! plugins:
 //!   redirect: { http_to_https: true }
 //! ```
+//!
+//! # Answers
+//!
+//! All of them carry `Location`, except for 500.
+//!
+//! | status | when |
+//! | --- | --- |
+//! | `ret_code` | `uri` is given, or the path matches `regex_uri` |
+//! | 301 | `http_to_https`, and the method is `GET` or `HEAD` |
+//! | 308 | `http_to_https`, with any other method |
+//! | 500 | the expression of `regex_uri` takes too long to search |
 
 mod location;
 #[cfg(test)]
@@ -38,8 +49,8 @@ pub struct Conf {
     #[serde(default)]
     #[schemars(length(min = 2))]
     uri: Option<String>,
-    /// A regular expression over the path, and what its match is replaced by; `$1` stands for the
-    /// first group. A path that does not match is not redirected.
+    /// Two texts: a regular expression over the path, and what its match is replaced by; `$1` stands
+    /// for the first group. A path that does not match is not redirected.
     #[serde(default)]
     #[schemars(length(min = 2, max = 2))]
     regex_uri: Option<Vec<String>>,

@@ -1,7 +1,7 @@
 //! `request-id`: gives every request an id that the upstream, the client and the logs share.
 //!
-//! An id that the client sent is kept, so that one id follows a request through several gateways.
-//! Otherwise one is made from the thread's own random generator: no lock, one allocation.
+//! An id that the client sent is kept, so that one id follows a request through several gateways. A
+//! format of the access log shows it as `$request_id`.
 //!
 //! ```yaml
 //! plugins:

@@ -1,9 +1,9 @@
-//! `response-rewrite`: another status, other headers, another body for the client.
+//! `response-rewrite`: changes status, headers and body of what the client gets.
 //!
-//! It acts on every response, also on those that the gateway makes itself. A new `body` replaces
-//! the old one as it arrives, nothing is kept. `filters` need the whole body: it is held back,
-//! decompressed if need be, changed, and sent at its end. A body that grows beyond
-//! `max_resp_body_size` is sent on without filters, decompressed where the head has said so.
+//! It acts on every response, also on those that the gateway makes itself. A new `body` replaces the old
+//! one as it arrives, nothing is kept. `filters` need the whole body: it is held back, decompressed if
+//! need be, changed, and sent at its end. A body that grows beyond `max_resp_body_size` is sent on
+//! without filters, decompressed where the head has said so.
 //!
 //! ```yaml
 //! plugins:
@@ -13,6 +13,11 @@
 //!     body: '{"message":"try again later"}'
 //!     vars: [[status, ">=", 500]]
 //! ```
+//!
+//! # Failures
+//!
+//! A body that `filters` have to decompress and that is not what its `Content-Encoding` says ends the
+//! client's connection: the status has been sent by then.
 
 mod decode;
 mod filter;
@@ -47,14 +52,17 @@ pub struct Conf {
     /// one are removed.
     #[serde(default)]
     body: Option<String>,
-    /// Whether `body` is base64, for bytes that are not text.
+    /// Whether `body` is base64, for bytes that are not text; padding may be missing.
     #[serde(default)]
     body_base64: bool,
-    /// Changes of headers. In values `$variables` are filled in, those of the response included.
+    /// Changes of headers: `add`, `set` and `remove`, made in this order; or, in APISIX's older form,
+    /// a mapping of names to values that are set. In values `$variables` are filled in, those of the
+    /// response included.
     #[serde(default)]
     headers: Option<HeadersConf>,
-    /// Conditions, such as `[["status", "==", 500]]`: when they do not hold, the response is left
-    /// alone. They are looked at once, when the head of the response is there.
+    /// Conditions, written as `vars` of a route, such as `[["status", "==", 500]]`: when they do not
+    /// hold, the response is left alone. They are looked at once, when the head of the response is
+    /// there.
     #[serde(default)]
     vars: Option<Vec<Value>>,
     /// Replacements in the body, one after the other. The same headers are removed as with

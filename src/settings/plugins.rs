@@ -24,12 +24,14 @@ const NOT_BY_DEFAULT: &[&str] = &[
     "skywalking",
 ];
 
-/// The plugins that may be used. A list in the settings replaces the default.
+/// The plugins that may be used. A list in the settings replaces the default: APISIX's own, and
+/// the plugins that only this gateway has.
 pub(super) fn list(read: &mut Reader<'_>, implemented: &[&str]) -> Vec<String> {
     let names: Vec<String> = match read.value("plugins") {
         None => {
+            let own = implemented.iter().filter(|name| !APISIX.contains(name));
             let default = APISIX.iter().filter(|name| !NOT_BY_DEFAULT.contains(name));
-            return default.map(|name| (*name).to_owned()).collect();
+            return default.chain(own).map(|name| (*name).to_owned()).collect();
         }
         Some(Value::Array(list)) => {
             let mut names = Vec::new();

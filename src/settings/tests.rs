@@ -335,6 +335,16 @@ fn keys_without_effect_get_one_warning() {
 }
 
 #[test]
+fn without_a_list_every_plugin_may_be_used() {
+    let text = b"deployment: {role: data_plane, role_data_plane: {config_provider: yaml}}";
+    let path = Path::new("conf/config.yaml");
+    let read = parse(text, path, &|_| None, &["echo", "of-our-own"]);
+    let (settings, _) = read.unwrap_or_else(|e| panic!("{e}"));
+    let has = |name: &str| settings.plugins.iter().any(|other| other == name);
+    assert!(has("echo") && has("of-our-own") && !has("node-status"));
+}
+
+#[test]
 fn the_shipped_settings_load_without_a_word() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("conf/config.yaml");
     let names: Vec<&str> = lockgate_plugins::ALL.iter().map(|def| def.name).collect();
