@@ -28,6 +28,11 @@ impl Span {
             .unwrap_or_default()
     }
 
+    /// Where it ends.
+    pub fn end(self) -> usize {
+        self.end as usize
+    }
+
     fn len(self) -> usize {
         (self.end - self.start) as usize
     }

@@ -283,7 +283,7 @@ impl ProxyHttp for General {
         let edits = &work.request;
         edit_request(upstream, edits.headers.ops().iter())?;
         let mut done = Ok(());
-        head::forwarded(work, &req, &mut |key, value| match value {
+        head::forwarded(work, &req, &mut |_, key, value| match value {
             Some(value) => {
                 let put = upstream.insert_header(key.spelled_bytes().clone(), value);
                 done = std::mem::replace(&mut done, Ok(())).and(put);

@@ -9,6 +9,7 @@ use lockgate_plugin::{HeaderKey, ReqView, Work};
 use smallvec::SmallVec;
 
 use super::core::Core;
+use super::fields::Name;
 use super::pipeline::Exchange;
 use crate::upstream::PassHost;
 
@@ -147,7 +148,11 @@ pub fn upstream_host<'a>(work: &'a Work, req: &'a dyn ReqView) -> &'a [u8] {
 
 /// The forwarded headers for the upstream: each is given to `put`, with the value that replaces the
 /// client's, or without one when the client's is removed. What a plugin has set is left alone.
-pub fn forwarded(work: &Work, req: &dyn ReqView, put: &mut dyn FnMut(&HeaderKey, Option<&[u8]>)) {
+pub fn forwarded(
+    work: &Work,
+    req: &dyn ReqView,
+    put: &mut dyn FnMut(Name, &HeaderKey, Option<&[u8]>),
+) {
     let names = names();
     let edits = &work.request.headers;
     let edited = |key: &HeaderKey| edits.ops().iter().any(|op| op.key() == key);
@@ -156,10 +161,10 @@ pub fn forwarded(work: &Work, req: &dyn ReqView, put: &mut dyn FnMut(&HeaderKey,
     put_address(work.client.ip().to_canonical(), &mut text);
     let ip = text.len();
     if !edited(&names.real_ip) {
-        put(&names.real_ip, Some(&text));
+        put(Name::RealIp, &names.real_ip, Some(&text));
     }
     forwarded_for(work, req, &mut text);
-    put(&names.forwarded_for, Some(&text[ip..]));
+    put(Name::ForwardedFor, &names.forwarded_for, Some(&text[ip..]));
 
     let scheme: &[u8] = if work.conn.tls.is_some() {
         b"https"
@@ -168,18 +173,26 @@ pub fn forwarded(work: &Work, req: &dyn ReqView, put: &mut dyn FnMut(&HeaderKey,
     };
     let kept = |key: &HeaderKey| edited(key) || (work.trusted && req.header(key).is_some());
     if !kept(&names.forwarded_proto) {
-        put(&names.forwarded_proto, Some(scheme));
+        put(Name::ForwardedProto, &names.forwarded_proto, Some(scheme));
     }
     if !kept(&names.forwarded_host) {
-        put(&names.forwarded_host, Some(req.authority()));
+        put(
+            Name::ForwardedHost,
+            &names.forwarded_host,
+            Some(req.authority()),
+        );
     }
     if !kept(&names.forwarded_port) {
         let port = port_of(req.authority()).unwrap_or_else(|| work.conn.local.port());
         let mut digits = itoa::Buffer::new();
-        put(&names.forwarded_port, Some(digits.format(port).as_bytes()));
+        put(
+            Name::ForwardedPort,
+            &names.forwarded_port,
+            Some(digits.format(port).as_bytes()),
+        );
     }
     if !kept(&names.forwarded) && req.header(&names.forwarded).is_some() {
-        put(&names.forwarded, None);
+        put(Name::Forwarded, &names.forwarded, None);
     }
 }
 

@@ -112,36 +112,30 @@ pub fn scan(buf: &[u8], from: usize, fields: &mut Fields) -> Scan {
             };
         }
     }
-    let end = match find_end(buf, from.saturating_sub(3)) {
-        Ok(Some(end)) => end,
-        Ok(None) if buf.len() > MAX_HEAD => return Scan::Refused(too_large(buf)),
-        Ok(None) => return Scan::Partial,
-        Err(refusal) => return Scan::Refused(refusal),
-    };
-    let len = end + 4;
-    if len > MAX_HEAD {
-        return Scan::Refused(too_large(buf));
+    // A head that comes in many pieces is not parsed for each of them.
+    if from > 0 && !has_end(&buf[from.saturating_sub(3).min(buf.len())..]) {
+        return unfinished(buf);
     }
     fields.clear();
-    match check(&buf[..end], fields) {
-        Ok(head) => Scan::Complete(Head { len, ..head }),
+    match check(buf, fields) {
+        Ok(None) => unfinished(buf),
+        Ok(Some(head)) if head.len > MAX_HEAD => Scan::Refused(too_large(buf)),
+        Ok(Some(head)) => Scan::Complete(head),
         Err(refusal) => Scan::Refused(refusal),
     }
 }
 
-/// Where the last line of the head ends, before its CR LF and the empty line.
-fn find_end(buf: &[u8], from: usize) -> Result<Option<usize>, Refusal> {
-    let mut at = from;
-    while let Some(found) = memchr::memchr(b'\n', buf.get(at..).unwrap_or_default()) {
-        at += found + 1;
-        if at < 2 || buf[at - 2] != b'\r' {
-            return Err(bad("line ends without CR"));
-        }
-        if at >= 4 && buf[at - 4..at - 2] == *b"\r\n" {
-            return Ok(Some(at - 4));
-        }
+fn unfinished(buf: &[u8]) -> Scan {
+    if buf.len() > MAX_HEAD {
+        Scan::Refused(too_large(buf))
+    } else {
+        Scan::Partial
     }
-    Ok(None)
+}
+
+/// Whether a head may end in these bytes.
+fn has_end(buf: &[u8]) -> bool {
+    memchr::memmem::find(buf, b"\n\r\n").is_some() || memchr::memmem::find(buf, b"\n\n").is_some()
 }
 
 /// 414 when the request line alone is too long, as nginx; else 431.
@@ -192,9 +186,12 @@ struct Seen {
 /// Methods that the wire lane carries.
 const ORDINARY_METHODS: [&str; 7] = ["GET", "POST", "HEAD", "PUT", "DELETE", "PATCH", "OPTIONS"];
 
-fn check(head: &[u8], fields: &mut Fields) -> Result<Head, Refusal> {
-    let mut lines = Lines { head, at: Some(0) };
-    let (method, target, http11) = check_request_line(head, lines.next().unwrap_or_default())?;
+/// Checks a head; `None` when it is not complete.
+fn check(buf: &[u8], fields: &mut Fields) -> Result<Option<Head>, Refusal> {
+    let Some(line) = next_line(buf, 0, 0)? else {
+        return Ok(None);
+    };
+    let (method, target, http11) = check_request_line(buf, line)?;
     let mut seen = Seen {
         http11,
         names: Names::default(),
@@ -203,21 +200,33 @@ fn check(head: &[u8], fields: &mut Fields) -> Result<Head, Refusal> {
         keep_alive: false,
         ordinary: true,
     };
-    for line in lines {
+    let mut at = line.end() + 2;
+    loop {
+        if buf.get(at..at + 2) == Some(b"\r\n") {
+            break;
+        }
+        let Some(colon) = check_name(buf, at)? else {
+            return Ok(None);
+        };
+        let Some(line) = next_line(buf, at, colon + 1)? else {
+            return Ok(None);
+        };
         if fields.len() == MAX_FIELDS {
             return Err(Refusal {
                 why: "too many header fields",
                 ..too_large(b"")
             });
         }
-        let (name, value) = check_field(head, line)?;
-        let known = fields.push(head, name, value);
+        let (name, value) = line.field(buf, colon - at);
+        let known = fields.push(buf, name, value);
         if known != Name::Other {
-            check_known(known, value.of(head), &mut seen)?;
+            check_known(known, value.of(buf), &mut seen)?;
         }
+        at = line.end() + 2;
     }
+    let head = &buf[..at];
     // What is left are the line ends.
-    if controls(head) != 2 * fields.len() {
+    if controls(head) != 2 * (fields.len() + 1) {
         return Err(bad("control byte in the head"));
     }
     let host = fields.known(head, Name::Host);
@@ -240,8 +249,8 @@ fn check(head: &[u8], fields: &mut Fields) -> Result<Head, Refusal> {
     let known_method = ORDINARY_METHODS
         .into_iter()
         .find(|known| known.as_bytes() == text);
-    Ok(Head {
-        len: 0,
+    Ok(Some(Head {
+        len: at + 2,
         body,
         method,
         known_method,
@@ -250,30 +259,36 @@ fn check(head: &[u8], fields: &mut Fields) -> Result<Head, Refusal> {
         persistent: !seen.close && (http11 || seen.keep_alive),
         expects: seen.names.has(Name::Expect) && http11,
         ordinary: seen.ordinary && origin_form && known_method.is_some(),
-    })
+    }))
 }
 
-/// Lines ended by CR LF; that no LF stands alone has been seen.
-struct Lines<'a> {
-    head: &'a [u8],
-    at: Option<usize>,
+/// The line that begins at `start` without its CR LF, looked for from `from` on; `None` when its end
+/// has not come.
+fn next_line(buf: &[u8], start: usize, from: usize) -> Result<Option<Span>, Refusal> {
+    let rest = buf.get(from..).unwrap_or_default();
+    let Some(len) = memchr::memchr(b'\n', rest) else {
+        return Ok(None);
+    };
+    let end = from + len;
+    if end == start || buf[end - 1] != b'\r' {
+        return Err(bad("line ends without CR"));
+    }
+    Ok(Some(Span::new(start, end - 1)))
 }
 
-impl Iterator for Lines<'_> {
-    type Item = Span;
-    fn next(&mut self) -> Option<Span> {
-        let start = self.at?;
-        let end = match memchr::memchr(b'\n', &self.head[start..]) {
-            Some(len) => {
-                self.at = Some(start + len + 1);
-                start + len - 1
-            }
-            None => {
-                self.at = None;
-                self.head.len()
-            }
-        };
-        Some(Span::new(start, end))
+/// Where the colon of the header line that begins at `start` stands; `None` when it has not come.
+fn check_name(buf: &[u8], start: usize) -> Result<Option<usize>, Refusal> {
+    let line = buf.get(start..).unwrap_or_default();
+    let Some(len) = line.iter().position(|&b| !TOKEN[usize::from(b)]) else {
+        return Ok(None);
+    };
+    match (len, line[len]) {
+        (0, b' ' | b'\t') => Err(bad("folded header line")),
+        // The empty line, half of it.
+        (0, b'\r') if line.len() == 1 => Ok(None),
+        (1.., b':') => Ok(Some(start + len)),
+        (_, b'\r' | b'\n') => Err(bad("header line without colon")),
+        _ => Err(bad("header name is not a token")),
     }
 }
 
@@ -314,21 +329,6 @@ fn check_request_line(head: &[u8], line: Span) -> Result<(Span, Span, bool), Ref
         }),
         _ => Err(bad(SHAPE)),
     }
-}
-
-/// Name and value of a header line.
-fn check_field(head: &[u8], line: Span) -> Result<(Span, Span), Refusal> {
-    let text = line.of(head);
-    if matches!(text.first(), Some(b' ' | b'\t')) {
-        return Err(bad("folded header line"));
-    }
-    let Some(colon) = memchr::memchr(b':', text) else {
-        return Err(bad("header line without colon"));
-    };
-    if !is_token(&text[..colon]) {
-        return Err(bad("header name is not a token"));
-    }
-    Ok(line.field(head, colon))
 }
 
 /// How many control bytes there are, tabs not counted.
@@ -390,26 +390,27 @@ pub fn decimal(value: &[u8]) -> Option<u64> {
 
 /// RFC 9110 §5.6.2.
 pub fn is_token(text: &[u8]) -> bool {
-    const fn table() -> [bool; 256] {
-        let mut table = [false; 256];
-        let extra = b"!#$%&'*+-.^_`|~";
-        let mut i = 0;
-        while i < extra.len() {
-            table[extra[i] as usize] = true;
-            i += 1;
-        }
-        let mut b = 0;
-        while b < 256 {
-            if (b as u8).is_ascii_alphanumeric() {
-                table[b] = true;
-            }
-            b += 1;
-        }
-        table
-    }
-    const TOKEN: [bool; 256] = table();
-    !text.is_empty() && text.iter().fold(true, |ok, &b| ok & TOKEN[usize::from(b)])
+    !text.is_empty() && text.iter().all(|&b| TOKEN[usize::from(b)])
 }
+
+/// The bytes of a token.
+pub const TOKEN: [bool; 256] = {
+    let mut table = [false; 256];
+    let extra = b"!#$%&'*+-.^_`|~";
+    let mut i = 0;
+    while i < extra.len() {
+        table[extra[i] as usize] = true;
+        i += 1;
+    }
+    let mut b = 0;
+    while b < 256 {
+        if (b as u8).is_ascii_alphanumeric() {
+            table[b] = true;
+        }
+        b += 1;
+    }
+    table
+};
 
 #[cfg(test)]
 mod tests;

@@ -45,6 +45,8 @@ pub struct Keep {
     pub size: usize,
     /// How long each.
     pub idle: Duration,
+    /// Counted from this moment.
+    pub now: Instant,
 }
 
 impl Idle {
@@ -56,7 +58,8 @@ impl Idle {
                 let at = list.iter().rposition(|parked| *parked.sni == *sni)?;
                 list.remove(at)
             };
-            if parked.until > Instant::now() && parked.link.is_alive() {
+            // Old ones are swept; a second more does no harm.
+            if parked.link.is_alive() {
                 return Some(Reused {
                     link: parked.link,
                     carried: parked.carried,
@@ -65,7 +68,7 @@ impl Idle {
         }
     }
 
-    /// Parks a connection; the oldest one goes when there are too many.
+    /// Parks a connection at this moment; the oldest one goes when there are too many.
     pub fn put(self: &Arc<Self>, sni: &str, reused: Reused, keep: Keep, sweeper: &Sweeper) {
         if keep.size == 0 || keep.idle.is_zero() {
             return;
@@ -73,7 +76,7 @@ impl Idle {
         let parked = Parked {
             link: reused.link,
             sni: sni.into(),
-            until: Instant::now() + keep.idle,
+            until: keep.now + keep.idle,
             carried: reused.carried,
         };
         let mut list = self.list();
@@ -142,10 +145,13 @@ mod tests {
     use super::*;
     use crate::upstream::link::Connector;
 
-    const KEEP: Keep = Keep {
-        size: 2,
-        idle: Duration::from_secs(60),
-    };
+    fn keep() -> Keep {
+        Keep {
+            size: 2,
+            idle: Duration::from_secs(60),
+            now: Instant::now(),
+        }
+    }
 
     async fn pair(listener: &tokio::net::TcpListener) -> (Reused, tokio::net::TcpStream) {
         let addr = listener.local_addr().unwrap();
@@ -166,7 +172,7 @@ mod tests {
             let (mut reused, other) = pair(&listener).await;
             reused.carried = carried;
             far.push(other);
-            idle.put("", reused, KEEP, &sweeper);
+            idle.put("", reused, keep(), &sweeper);
         }
         let taken = || idle.take("").map(|reused| reused.carried);
         assert_eq!([taken(), taken(), taken()], [Some(3), Some(2), None]);
@@ -177,7 +183,7 @@ mod tests {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (idle, sweeper) = (Arc::new(Idle::default()), Sweeper::default());
         let (reused, _far) = pair(&listener).await;
-        idle.put("a.test", reused, KEEP, &sweeper);
+        idle.put("a.test", reused, keep(), &sweeper);
         assert!(idle.take("b.test").is_none());
         assert!(idle.take("a.test").is_some());
     }
@@ -198,7 +204,7 @@ mod tests {
             }
             // The runtime learns of it when it looks; a request finds it in the same way.
             tokio::time::sleep(Duration::from_millis(50)).await;
-            idle.put("", reused, KEEP, &sweeper);
+            idle.put("", reused, keep(), &sweeper);
             assert!(idle.take("").is_none());
         }
     }
@@ -208,10 +214,10 @@ mod tests {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (idle, sweeper) = (Arc::new(Idle::default()), Sweeper::default());
         let (reused, _far) = pair(&listener).await;
-        idle.put("", reused, KEEP, &sweeper);
+        idle.put("", reused, keep(), &sweeper);
         sweeper.sweep(Instant::now());
         assert_eq!(idle.list().len(), 1);
-        sweeper.sweep(Instant::now() + KEEP.idle);
+        sweeper.sweep(Instant::now() + keep().idle);
         assert_eq!(idle.list().len(), 0);
         drop(idle);
         sweeper.sweep(Instant::now());

@@ -34,7 +34,10 @@ impl Differences {
                 text.map(str::to_owned)
                     .with_context(|| format!("known-differences.yaml[{at}]: {key} is missing"))
             };
-            ensure!(!part("why")?.is_empty(), "known-differences.yaml[{at}]: why?");
+            ensure!(
+                !part("why")?.is_empty(),
+                "known-differences.yaml[{at}]: why?"
+            );
             let found = Difference {
                 engine: part("engine")?,
                 case: part("case")?,

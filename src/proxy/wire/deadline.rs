@@ -61,20 +61,19 @@ impl Deadline {
         }
     }
 
-    /// Runs an operation; `None` when it takes longer than `limit`. The clock is read only when it
-    /// has to wait.
+    /// Runs an operation; `None` when it comes to a stop for longer than `limit`: it says that it
+    /// moved by setting what it is given. The clock is read only when it has to wait.
     pub async fn within<T>(
         &mut self,
         limit: Duration,
-        mut operation: impl FnMut(&mut Context<'_>) -> Poll<T>,
+        mut operation: impl FnMut(&mut Context<'_>, &mut bool) -> Poll<T>,
     ) -> Option<T> {
-        let mut waiting = false;
+        let mut moved = true;
         poll_fn(|cx| {
-            if let Poll::Ready(done) = operation(cx) {
+            if let Poll::Ready(done) = operation(cx, &mut moved) {
                 return Poll::Ready(Some(done));
             }
-            if !waiting {
-                waiting = true;
+            if std::mem::take(&mut moved) {
                 self.set(limit);
             }
             self.poll(cx).map(|()| None)
@@ -89,7 +88,7 @@ mod tests {
 
     async fn took(deadline: &mut Deadline, limit: u64) -> u64 {
         let start = Instant::now();
-        let never = |_: &mut Context<'_>| Poll::<()>::Pending;
+        let never = |_: &mut Context<'_>, _: &mut bool| Poll::<()>::Pending;
         assert_eq!(
             deadline.within(Duration::from_secs(limit), never).await,
             None
@@ -106,10 +105,28 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn what_moves_has_more_time() {
+        let mut deadline = Deadline::new(Duration::from_secs(60));
+        let start = Instant::now();
+        let mut steps = tokio::time::interval(Duration::from_secs(4));
+        let mut left = 3;
+        let moving = |cx: &mut Context<'_>, moved: &mut bool| {
+            while left > 0 && steps.poll_tick(cx).is_ready() {
+                left -= 1;
+                *moved = true;
+            }
+            Poll::<()>::Pending
+        };
+        assert_eq!(deadline.within(Duration::from_secs(5), moving).await, None);
+        // Ticks at 0, 4 and 8 seconds, then nothing more.
+        assert_eq!(start.elapsed().as_secs(), 13);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_ready_operation_is_not_timed_out_by_an_old_timer() {
         let mut deadline = Deadline::new(Duration::from_secs(1));
         tokio::time::sleep(Duration::from_secs(5)).await;
-        let ready = |_: &mut Context<'_>| Poll::Ready(7);
+        let ready = |_: &mut Context<'_>, _: &mut bool| Poll::Ready(7);
         assert_eq!(
             deadline.within(Duration::from_secs(1), ready).await,
             Some(7)

@@ -63,6 +63,8 @@ pub(super) struct Run<'a> {
     pub shown: Shown,
     /// Whether the client's connection may carry another request.
     pub persistent: bool,
+    /// The upstream connection, when it can carry another request.
+    pub reusable: Option<Linked>,
 }
 
 /// A connection to the chosen node, with what is needed to park it.
@@ -113,6 +115,7 @@ pub async fn serve(
         upload: Upload::new(head.body, head.len, core.limits.max_body, head.expects),
         shown: Shown::Nothing,
         persistent: head.persistent && !core.limits.keepalive.is_zero(),
+        reusable: None,
     };
     run.carry(&mut exchange, found).await;
     let Run {
@@ -120,6 +123,7 @@ pub async fn serve(
         shown,
         persistent,
         client,
+        reusable,
         ..
     } = run;
     exchange.work.received_body = upload.received;
@@ -131,6 +135,9 @@ pub async fn serve(
             exchange.finish(core, &req, Some(&resp));
         }
         Shown::Local(local) => exchange.finish(core, &req, Some(&**local)),
+    }
+    if let Some(linked) = reusable {
+        park(wire, &exchange, linked);
     }
     drop(counted);
     lender.give_back(&mut upload.out);
@@ -438,7 +445,9 @@ impl Run<'_> {
         let mut out = Vec::new();
         out.extend_from_slice(b"HTTP/1.1 ");
         out.extend_from_slice(itoa::Buffer::new().format(status).as_bytes());
-        out.extend_from_slice(b" Early Hints\r\n");
+        out.push(b' ');
+        out.extend_from_slice(write_head::canonical_reason(status));
+        out.extend_from_slice(b"\r\n");
         let mut fields = Fields::default();
         if let Scan::Complete(_) = response_head::scan(head, 0, &mut fields) {
             for (_, name, value) in WireResp::new(head, &fields, status).fields() {
@@ -453,7 +462,8 @@ impl Run<'_> {
     pub(super) async fn send(&mut self, first: &[u8], second: &[u8]) -> Result<(), Fault> {
         let mut write = Write::new(first, second);
         let (stream, deadline) = (&mut *self.stream, &mut self.client.deadline);
-        let sent = deadline.within(self.core.limits.send, |cx| write.poll(cx, stream));
+        let limit = self.core.limits.send;
+        let sent = deadline.within(limit, |cx, moved| write.poll(cx, stream, moved));
         match sent.await {
             Some(Ok(())) => Ok(()),
             Some(Err(e)) => Err(Fault::new(FaultKind::ClientGone, e.to_string())),
@@ -486,7 +496,7 @@ impl Run<'_> {
             nominated: &[],
         };
         let fields = local.fields().iter().map(|(key, value)| {
-            let name = key.spelled().as_bytes();
+            let name = &key.spelled_bytes()[..];
             (crate::proxy::fields::Name::of(name), name, &value[..])
         });
         write_head::response(&mut out, &head, fields);
@@ -521,7 +531,7 @@ impl Run<'_> {
     async fn discard(&mut self) {
         let (stream, upload, lender) = (&mut *self.stream, &mut self.upload, self.lender);
         let Client { inb, deadline, .. } = &mut *self.client;
-        let rest = deadline.within(crate::proxy::answer::DRAIN_LIMIT, |cx| {
+        let rest = deadline.within(crate::proxy::answer::DRAIN_LIMIT, |cx, _| {
             let mut source = Source {
                 stream: &mut *stream,
                 inb: &mut *inb,
@@ -531,27 +541,30 @@ impl Run<'_> {
         });
         self.persistent &= matches!(rest.await, Some(Ok(())));
     }
+}
 
-    /// Parks the connection to the node for the next request.
-    pub(super) fn park(&self, exchange: &Exchange, linked: Linked) {
-        let Some(chosen) = &exchange.upstream else {
-            return;
-        };
-        let carried = linked.carried + 1;
-        if carried >= self.wire.carries {
-            return;
-        }
-        let keep = Keep {
-            size: self.wire.idle,
-            idle: chosen.shape.spec.keepalive.idle,
-        };
-        let link = Reused {
-            link: linked.link,
-            carried,
-        };
-        let sweeper = &self.wire.sweeper;
-        chosen.ready.idle.put(&linked.sni, link, keep, sweeper);
+/// Parks the connection to the node for the next request.
+fn park(wire: &Wire, exchange: &Exchange, linked: Linked) {
+    let (Some(chosen), Some(now)) = (&exchange.upstream, exchange.work.finished) else {
+        return;
+    };
+    let carried = linked.carried + 1;
+    if carried >= wire.carries {
+        return;
     }
+    let keep = Keep {
+        size: wire.idle,
+        idle: chosen.shape.spec.keepalive.idle,
+        now,
+    };
+    let link = Reused {
+        link: linked.link,
+        carried,
+    };
+    chosen
+        .ready
+        .idle
+        .put(&linked.sni, link, keep, &wire.sweeper);
 }
 
 /// The time limits of the route, or of its upstream.

@@ -111,7 +111,7 @@ impl Relay {
         }
         let ended = !matches!(self.incoming, Incoming::UntilClose);
         if whole && sent && ended && !surplus && self.resp.persistent {
-            run.park(exchange, self.linked);
+            run.reusable = Some(self.linked);
         }
     }
 
@@ -309,14 +309,15 @@ impl Relay {
             let Client { inb, deadline, .. } = &mut *run.client;
             let (stream, upload, lender) = (&mut *run.stream, &mut run.upload, run.lender);
             let link = &mut self.linked.link;
-            let sent = deadline.within(run.core.limits.send, |cx| {
+            let sent = deadline.within(run.core.limits.send, |cx, moved| {
                 let mut source = Source {
                     stream: &mut *stream,
                     inb: &mut *inb,
                     lender,
                 };
                 let _ = upload.poll(cx, &mut source, link);
-                write.poll(cx, stream)
+                *moved |= std::mem::take(&mut upload.moved);
+                write.poll(cx, stream, moved)
             });
             match sent.await {
                 Some(Ok(())) => {}
@@ -332,7 +333,7 @@ impl Relay {
         let Client { inb, deadline, .. } = &mut *run.client;
         let (stream, upload, lender) = (&mut *run.stream, &mut run.upload, run.lender);
         let (link, window) = (&mut self.linked.link, &mut self.window);
-        let read = deadline.within(self.timeouts.read, |cx| {
+        let read = deadline.within(self.timeouts.read, |cx, moved| {
             if upload.end.is_none() {
                 let mut source = Source {
                     stream: &mut *stream,
@@ -340,6 +341,7 @@ impl Relay {
                     lender,
                 };
                 let _ = upload.poll(cx, &mut source, link);
+                *moved |= std::mem::take(&mut upload.moved);
             }
             lender.poll_read(cx, link, window)
         });

@@ -10,7 +10,7 @@
 //! | no length at all | the body ends with the connection |
 
 use crate::proxy::fields::{Fields, Name, Span};
-use crate::proxy::request_head::{controls, decimal, is_token};
+use crate::proxy::request_head::{TOKEN, controls, decimal};
 
 /// The longest head that is accepted, in bytes; a longer one is a 502.
 pub const MAX_HEAD: usize = 64 * 1024;
@@ -59,59 +59,69 @@ pub enum Scan {
 
 /// Looks at what has been received of a head. `from` is how much of it was looked at before.
 pub fn scan(buf: &[u8], from: usize, fields: &mut Fields) -> Scan {
-    let Some(end) = find_end(buf, from.saturating_sub(3)) else {
-        return if buf.len() >= MAX_HEAD {
-            Scan::Bad("response head too large")
-        } else {
-            Scan::Partial
-        };
-    };
-    if end > MAX_HEAD {
-        return Scan::Bad("response head too large");
+    // A head that comes in many pieces is not parsed for each of them.
+    if from > 0 && !has_end(&buf[from.saturating_sub(3).min(buf.len())..]) {
+        return unfinished(buf);
     }
     fields.clear();
-    match check(&buf[..end], fields) {
-        Ok(head) => Scan::Complete(Head { len: end, ..head }),
+    match check(buf, fields) {
+        Ok(None) => unfinished(buf),
+        Ok(Some(head)) if head.len > MAX_HEAD => Scan::Bad(TOO_LARGE),
+        Ok(Some(head)) => Scan::Complete(head),
         Err(why) => Scan::Bad(why),
     }
 }
 
-/// Just behind the first empty line.
-fn find_end(buf: &[u8], from: usize) -> Option<usize> {
-    let mut at = from.min(buf.len());
-    loop {
-        at += memchr::memchr(b'\n', &buf[at..])? + 1;
-        match &buf[at..] {
-            [b'\n', ..] => return Some(at + 1),
-            [b'\r', b'\n', ..] => return Some(at + 2),
-            _ => {}
-        }
+const TOO_LARGE: &str = "response head too large";
+
+fn unfinished(buf: &[u8]) -> Scan {
+    if buf.len() >= MAX_HEAD {
+        Scan::Bad(TOO_LARGE)
+    } else {
+        Scan::Partial
     }
 }
 
-fn check(head: &[u8], fields: &mut Fields) -> Result<Head, &'static str> {
-    let (mut at, mut ends) = (0, 0);
-    let line = next_line(head, &mut at, &mut ends);
-    let (status, reason, http11) = check_status_line(head, line)?;
+/// Whether a head may end in these bytes.
+fn has_end(buf: &[u8]) -> bool {
+    memchr::memmem::find(buf, b"\n\r\n").is_some() || memchr::memmem::find(buf, b"\n\n").is_some()
+}
+
+/// Checks a head; `None` when it is not complete.
+fn check(buf: &[u8], fields: &mut Fields) -> Result<Option<Head>, &'static str> {
+    let Some(line) = next_line(buf, 0, 0) else {
+        return Ok(None);
+    };
+    let (status, reason, http11) = check_status_line(buf, line.text)?;
+    let (mut at, mut ends) = (line.next, line.ends());
     let mut length = None;
     let mut chunked = false;
     let (mut close, mut keep_alive, mut nominates) = (false, false, false);
     loop {
-        let line = next_line(head, &mut at, &mut ends);
-        let text = line.of(head);
-        if text.is_empty() {
-            break;
+        match buf.get(at..).unwrap_or_default() {
+            [b'\n', ..] => {
+                (at, ends) = (at + 1, ends + 1);
+                break;
+            }
+            [b'\r', b'\n', ..] => {
+                (at, ends) = (at + 2, ends + 2);
+                break;
+            }
+            _ => {}
         }
+        let Some(colon) = check_name(buf, at)? else {
+            return Ok(None);
+        };
+        let Some(line) = next_line(buf, at, colon + 1) else {
+            return Ok(None);
+        };
         if fields.len() == MAX_FIELDS {
             return Err("too many response fields");
         }
-        let colon = memchr::memchr(b':', text).ok_or("response field without colon")?;
-        if !is_token(&text[..colon]) {
-            return Err("response field name is not a token");
-        }
-        let (name, value) = line.field(head, colon);
-        let value_text = value.of(head);
-        match fields.push(head, name, value) {
+        let (name, value) = line.text.field(buf, colon - at);
+        (at, ends) = (line.next, ends + line.ends());
+        let value_text = value.of(buf);
+        match fields.push(buf, name, value) {
             Name::ContentLength => {
                 let found = decimal(value_text).ok_or("response length is not a number")?;
                 if length.replace(found).is_some_and(|first| first != found) {
@@ -139,7 +149,7 @@ fn check(head: &[u8], fields: &mut Fields) -> Result<Head, &'static str> {
         }
     }
     // What is left are the line ends, with or without CR.
-    if controls(head) != ends {
+    if controls(&buf[..at]) != ends {
         return Err("control byte in a response head");
     }
     let length = match (length, chunked) {
@@ -148,25 +158,50 @@ fn check(head: &[u8], fields: &mut Fields) -> Result<Head, &'static str> {
         (Some(length), false) => Length::Exact(length),
         (None, false) => Length::UntilClose,
     };
-    Ok(Head {
-        len: 0,
+    Ok(Some(Head {
+        len: at,
         status,
         reason,
         length,
         persistent: !close && (http11 || keep_alive),
         nominates,
+    }))
+}
+
+/// A line.
+struct Line {
+    /// Without its end.
+    text: Span,
+    /// Where the next one begins.
+    next: usize,
+}
+
+impl Line {
+    /// How many bytes its end has.
+    fn ends(&self) -> usize {
+        self.next - self.text.end()
+    }
+}
+
+/// The line that begins at `start`, its end looked for from `from` on.
+fn next_line(buf: &[u8], start: usize, from: usize) -> Option<Line> {
+    let end = from + memchr::memchr(b'\n', buf.get(from..).unwrap_or_default())?;
+    let cr = end > start && buf[end - 1] == b'\r';
+    Some(Line {
+        text: Span::new(start, end - usize::from(cr)),
+        next: end + 1,
     })
 }
 
-/// The next line without its end; counts the bytes of the end.
-fn next_line(head: &[u8], at: &mut usize, ends: &mut usize) -> Span {
-    let rest = head.get(*at..).unwrap_or_default();
-    let len = memchr::memchr(b'\n', rest).unwrap_or(rest.len());
-    let start = *at;
-    *at = start + len + 1;
-    let cr = len > 0 && rest.get(len - 1) == Some(&b'\r');
-    *ends += 1 + usize::from(cr);
-    Span::new(start, start + len - usize::from(cr))
+/// Where the colon of the line that begins at `start` stands; `None` when it has not come.
+fn check_name(buf: &[u8], start: usize) -> Result<Option<usize>, &'static str> {
+    let line = buf.get(start..).unwrap_or_default();
+    match line.iter().position(|&b| !TOKEN[usize::from(b)]) {
+        Some(len) if len > 0 && line[len] == b':' => Ok(Some(start + len)),
+        Some(0) if line == b"\r" => Ok(None),
+        Some(_) => Err("response field without a name and a colon"),
+        None => Ok(None),
+    }
 }
 
 fn check_status_line(head: &[u8], line: Span) -> Result<(u16, Span, bool), &'static str> {

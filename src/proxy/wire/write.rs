@@ -19,8 +19,13 @@ impl<'a> Write<'a> {
         Write { first, second }
     }
 
-    /// Goes on as far as it can. Ready when all is with the kernel.
-    pub fn poll(&mut self, cx: &mut Context<'_>, stream: &mut Stream) -> Poll<io::Result<()>> {
+    /// Goes on as far as it can; sets `moved` when it did. Ready when all is with the kernel.
+    pub fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        stream: &mut Stream,
+        moved: &mut bool,
+    ) -> Poll<io::Result<()>> {
         loop {
             let written = if !self.first.is_empty() && !self.second.is_empty() {
                 let both = [IoSlice::new(self.first), IoSlice::new(self.second)];
@@ -35,6 +40,7 @@ impl<'a> Write<'a> {
             match written? {
                 0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
                 n => {
+                    *moved = true;
                     let from_first = n.min(self.first.len());
                     self.first = &self.first[from_first..];
                     self.second = &self.second[n - from_first..];

@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
-use lockgate_plugin::{HeaderKey, HeaderOp, ReqView, Work};
+use lockgate_plugin::{HeaderOp, ReqView, Work};
 
 use super::views::WireReq;
 use crate::proxy::fields::{Name, Names};
@@ -46,10 +46,10 @@ pub fn request(out: &mut Vec<u8>, req: &WireReq<'_>, work: &Work, framing: Frami
     out.extend_from_slice(b"\r\n");
 
     let mut replaced = Names::default();
-    head::forwarded(work, req, &mut |key, value| {
-        replaced.add(Name::of(key.lower().as_bytes()));
+    head::forwarded(work, req, &mut |name, key, value| {
+        replaced.add(name);
         if let Some(value) = value {
-            put(out, key.spelled().as_bytes(), value);
+            put(out, key.spelled_bytes(), value);
         }
     });
     let ops = edits.headers.ops();
@@ -141,7 +141,7 @@ pub fn response<'a>(
 }
 
 /// The usual reason phrase.
-fn canonical_reason(status: u16) -> &'static [u8] {
+pub fn canonical_reason(status: u16) -> &'static [u8] {
     http::StatusCode::from_u16(status)
         .ok()
         .and_then(|status| status.canonical_reason())
@@ -150,7 +150,6 @@ fn canonical_reason(status: u16) -> &'static [u8] {
 }
 
 fn put(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
-    out.reserve(name.len() + value.len() + 4);
     out.extend_from_slice(name);
     out.extend_from_slice(b": ");
     out.extend_from_slice(value);
@@ -167,9 +166,9 @@ fn is_replaced(ops: &[HeaderOp], name: &[u8]) -> bool {
 }
 
 /// Names that plugins cannot set: they would contradict what is written here.
-fn is_ours(key: &HeaderKey) -> bool {
+fn is_ours(name: Name) -> bool {
     matches!(
-        Name::of(key.lower().as_bytes()),
+        name,
         Name::Connection | Name::ContentLength | Name::TransferEncoding | Name::Host | Name::Date
     )
 }
@@ -179,8 +178,9 @@ fn put_edits(out: &mut Vec<u8>, ops: &[HeaderOp], done: Names) {
         let (HeaderOp::Set(key, value) | HeaderOp::Append(key, value)) = op else {
             continue;
         };
-        if !is_ours(key) && !done.has(Name::of(key.lower().as_bytes())) {
-            put(out, key.spelled().as_bytes(), value);
+        let known = Name::of(key.spelled_bytes());
+        if !is_ours(known) && !done.has(known) {
+            put(out, key.spelled_bytes(), value);
         }
     }
 }
