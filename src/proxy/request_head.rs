@@ -13,7 +13,7 @@
 //! | `Content-Length` with `Transfer-Encoding` | 400 | request smuggling |
 //! | `Transfer-Encoding` other than one `chunked`, or in HTTP/1.0 | 501, 400 | RFC 9112 §6.1 |
 //! | more than 100 fields or 32 KiB | 431, or 414 when it is the target | bounded memory |
-//! | a chunk size that is not hexadecimal, a chunk longer than it says | 400 | RFC 9112 §7.1 |
+//! | a chunk size that is not hexadecimal, control bytes beside it, a chunk longer than it says | 400 | RFC 9112 §7.1 |
 
 use super::fault::FaultKind;
 
@@ -164,11 +164,8 @@ fn chunk_size(line: &[u8]) -> Result<usize, Refusal> {
         .filter(|_| hex)
         .and_then(|d| usize::from_str_radix(d, 16).ok());
     match size {
-        Some(size)
-            if line.len() <= MAX_CHUNK_LINE && !line.iter().any(|&b| b == b'\n' || b == 0) =>
-        {
-            Ok(size)
-        }
+        Some(_) if line.iter().copied().any(is_control) => Err(bad("control byte in a chunk size")),
+        Some(size) if line.len() <= MAX_CHUNK_LINE => Ok(size),
         _ => Err(bad("chunk size is not a number")),
     }
 }
@@ -297,7 +294,7 @@ fn check_field<'a>(line: &'a [u8], http11: bool, seen: &mut Seen<'a>) -> Result<
     if !is_token(name) {
         return Err(bad("header name is not a token"));
     }
-    if value.iter().any(|&b| (b < 0x20 && b != b'\t') || b == 0x7f) {
+    if value.iter().copied().any(is_control) {
         return Err(bad("control byte in a header value"));
     }
     let value = value.trim_ascii();
@@ -387,6 +384,11 @@ fn is_token(text: &[u8]) -> bool {
     }
     const TOKEN: [bool; 256] = table();
     !text.is_empty() && text.iter().all(|&b| TOKEN[usize::from(b)])
+}
+
+/// A control byte other than a tab: neither in a field's value nor beside a chunk's size.
+fn is_control(byte: u8) -> bool {
+    (byte < 0x20 && byte != b'\t') || byte == 0x7f
 }
 
 fn is_target(text: &[u8]) -> bool {
@@ -567,6 +569,8 @@ mod tests {
             "3\r\nhello\r\n",
             " 5\r\nhello\r\n",
             "5\nhello",
+            "5;a\rb\r\nhello\r\n",
+            "0;a\x7f\r\n\r\n",
         ] {
             check(bad, Err(()));
         }
