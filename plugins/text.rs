@@ -60,6 +60,11 @@ impl Text {
         }
     }
 
+    /// Whether it has variables about the request body.
+    pub(crate) fn needs_body(&self) -> bool {
+        matches!(self, Text::Template(template) if template.needs_body())
+    }
+
     /// The text, if it is the same for every request.
     pub(crate) fn constant(&self) -> Option<&Bytes> {
         match self {

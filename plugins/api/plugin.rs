@@ -95,6 +95,11 @@ pub trait Plugin: Sized + Send + Sync + 'static {
         Self::PHASES
     }
 
+    /// Whether this instance looks into the request body, which is then read before its phases.
+    fn needs_body(&self) -> bool {
+        false
+    }
+
     /// First look at the request.
     fn rewrite<'a>(&'a self, cx: &'a mut Ctx<'_>) -> Outcome<'a> {
         let _ = cx;
@@ -149,6 +154,8 @@ pub trait Handler: Send + Sync + 'static {
     fn name(&self) -> &'static str;
     /// The phases this instance acts in.
     fn phases(&self) -> Phases;
+    /// See [`Plugin::needs_body`].
+    fn needs_body(&self) -> bool;
     /// See [`Plugin::rewrite`].
     #[allow(clippy::missing_errors_doc)]
     fn rewrite<'a>(&'a self, cx: &'a mut Ctx<'_>) -> Outcome<'a>;
@@ -176,6 +183,9 @@ impl<P: Plugin> Handler for Erased<P> {
     }
     fn phases(&self) -> Phases {
         self.0.phases()
+    }
+    fn needs_body(&self) -> bool {
+        self.0.needs_body()
     }
     fn rewrite<'a>(&'a self, cx: &'a mut Ctx<'_>) -> Outcome<'a> {
         self.0.rewrite(cx)

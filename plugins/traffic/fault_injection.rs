@@ -148,6 +148,17 @@ impl Plugin for FaultInjection {
         }
     }
 
+    fn needs_body(&self) -> bool {
+        let abort = self.abort.as_ref();
+        let texts = abort.into_iter().flat_map(|(abort, _)| {
+            let values = abort.headers.iter().map(|(_, value)| value);
+            values.chain(&abort.body)
+        });
+        let delay = self.delay.iter().map(|(_, when)| when);
+        let mut whens = delay.chain(abort.map(|(_, when)| when));
+        whens.any(When::needs_body) || texts.into_iter().any(Text::needs_body)
+    }
+
     fn rewrite<'a>(&'a self, cx: &'a mut Ctx<'_>) -> Outcome<'a> {
         let pause = self
             .delay
@@ -205,6 +216,10 @@ impl When {
             percentage: percentage.unwrap_or(100),
             any_of,
         }
+    }
+
+    fn needs_body(&self) -> bool {
+        self.any_of.iter().flatten().any(Expr::needs_body)
     }
 
     fn holds(&self, cx: &Ctx<'_>, dice: &Dice) -> bool {

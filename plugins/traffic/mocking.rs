@@ -153,6 +153,11 @@ impl Plugin for Mocking {
         })
     }
 
+    fn needs_body(&self) -> bool {
+        let values = self.headers.iter().map(|(_, value)| value);
+        values.chain(&self.body).any(Text::needs_body)
+    }
+
     fn access<'a>(&'a self, cx: &'a mut Ctx<'_>) -> Outcome<'a> {
         if self.delay.is_zero() {
             return Ok(Step::Reply(self.reply(cx)));

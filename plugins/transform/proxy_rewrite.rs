@@ -113,6 +113,10 @@ impl Plugin for ProxyRewrite {
         })
     }
 
+    fn needs_body(&self) -> bool {
+        matches!(&self.path, Path::New(uri) if uri.needs_body()) || self.headers.needs_body()
+    }
+
     fn rewrite<'a>(&'a self, cx: &'a mut Ctx<'_>) -> Outcome<'a> {
         if let Some(host) = &self.host {
             cx.set_host(host.clone());

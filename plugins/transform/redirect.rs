@@ -129,6 +129,10 @@ impl Plugin for Redirect {
         }
     }
 
+    fn needs_body(&self) -> bool {
+        matches!(&self.to, To::Uri(location) if location.needs_body())
+    }
+
     fn rewrite<'a>(&'a self, cx: &'a mut Ctx<'_>) -> Outcome<'a> {
         let mut reply = self.reply.clone();
         let mut location = match &self.to {

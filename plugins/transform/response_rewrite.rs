@@ -163,6 +163,10 @@ impl Plugin for ResponseRewrite {
         }
     }
 
+    fn needs_body(&self) -> bool {
+        self.condition.as_ref().is_some_and(Expr::needs_body) || self.headers.needs_body()
+    }
+
     fn header_filter(&self, cx: &mut Ctx<'_>) -> Result<(), PluginError> {
         if self
             .condition

@@ -85,6 +85,8 @@ pub struct Graph {
     version: u64,
     /// Routes whose `vars` look into the body.
     body_readers: usize,
+    /// Consumers of which a plugin, or one of their group, looks into the body.
+    body_reading_consumers: BTreeSet<Arc<str>>,
     /// Shared by all routes without plugins.
     empty_plan: Arc<Plan>,
     snapshot: Snapshot,
@@ -123,6 +125,7 @@ impl Graph {
             consumers: ConsumerTable::default(),
             tls: Arc::default(),
             match_reads_body: false,
+            consumers_read_body: false,
         };
         Graph {
             workshop,
@@ -141,6 +144,7 @@ impl Graph {
             order: 0,
             version: 0,
             body_readers: 0,
+            body_reading_consumers: BTreeSet::new(),
             empty_plan: Arc::default(),
             snapshot,
         }
@@ -505,6 +509,7 @@ impl Graph {
             return;
         }
         self.snapshot.match_reads_body = self.body_readers > 0;
+        self.snapshot.consumers_read_body = !self.body_reading_consumers.is_empty();
         self.snapshot.revision += 1;
         applied.snapshot = Some(self.snapshot());
     }
@@ -643,7 +648,10 @@ impl Graph {
             .collect();
         upstreams.sort();
         lines.extend(upstreams);
-        lines.push(format!("body readers: {}", self.body_readers));
+        lines.push(format!(
+            "body readers: {} and {:?}",
+            self.body_readers, self.body_reading_consumers
+        ));
         lines
     }
 }

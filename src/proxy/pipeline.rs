@@ -7,7 +7,8 @@
 //! | step | function |
 //! |---|---|
 //! | head complete: normal form of the path, client address | [`Exchange::begin`] |
-//! | route, rewrite, consumer, access | [`Exchange::decide`] |
+//! | route | [`Exchange::find`] |
+//! | rewrite, consumer, access | [`Exchange::decide`] |
 //! | node chosen, before_proxy | [`Exchange::choose`] |
 //! | another node after a failure | [`Exchange::retry`] |
 //! | response head: header_filter | [`Exchange::response_head`] |
@@ -117,12 +118,18 @@ impl Exchange {
         self.bound.snap.match_reads_body
     }
 
-    /// Finds the route; runs rewrite, attaches the consumer's plugins, runs access.
+    /// Whether a plugin that may run on the route that was found needs the request body.
+    pub fn plugins_read_body(&self) -> bool {
+        let Bound { snap, route, .. } = &self.bound;
+        let on_route = |route: &Arc<Route>| snap.consumers_read_body || route.plan.needs_body();
+        snap.global.needs_body() || route.as_ref().is_some_and(on_route)
+    }
+
+    /// The route is found: runs rewrite, attaches the consumer's plugins, runs access.
     ///
     /// # Errors
     /// A plugin's answer or a failure; either way the response phases follow.
-    pub async fn decide(&mut self, core: &Core, req: &dyn ReqView) -> Result<(), Stop> {
-        self.find(core, req)?;
+    pub async fn decide(&mut self, req: &dyn ReqView) -> Result<(), Stop> {
         let route = self.bound.route.clone();
         if let Some(route) = &route {
             match route.target {
@@ -166,7 +173,11 @@ impl Exchange {
         }
     }
 
-    fn find(&mut self, core: &Core, req: &dyn ReqView) -> Result<(), Stop> {
+    /// Finds the route.
+    ///
+    /// # Errors
+    /// [`FaultKind::BadRequest`] when the path has no form for matching.
+    pub fn find(&mut self, core: &Core, req: &dyn ReqView) -> Result<(), Stop> {
         let work = &mut self.work;
         let path = work
             .target

@@ -90,6 +90,12 @@ impl HeaderChanges {
         self.wants_groups
     }
 
+    /// Whether some value has variables about the request body.
+    pub(super) fn needs_body(&self) -> bool {
+        let body = |op: &Op| matches!(op, Op::Add(_, text) | Op::Set(_, text) if text.needs_body());
+        self.ops.iter().any(body)
+    }
+
     pub(super) fn apply(&self, cx: &mut Ctx<'_>, groups: Option<&[Option<String>]>) {
         for op in &self.ops {
             match op {
@@ -132,6 +138,16 @@ impl Text {
 
     fn is_grouped(&self) -> bool {
         matches!(self, Text::Grouped(_))
+    }
+
+    fn needs_body(&self) -> bool {
+        match self {
+            Text::Constant(_) => false,
+            Text::Template(template) => template.needs_body(),
+            Text::Grouped(parts) => parts
+                .iter()
+                .any(|part| matches!(part, Part::Text(template) if template.needs_body())),
+        }
     }
 
     fn render(&self, cx: &Ctx<'_>, groups: Option<&[Option<String>]>) -> Bytes {

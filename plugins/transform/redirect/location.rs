@@ -48,6 +48,12 @@ impl Location {
         Location { pieces }
     }
 
+    /// Whether it has variables about the request body.
+    pub(super) fn needs_body(&self) -> bool {
+        let body = |piece: &Piece| matches!(piece, Piece::Var(var) if var.needs_body());
+        self.pieces.iter().any(body)
+    }
+
     /// The address for a request. A variable without a value stands for nothing.
     pub(super) fn render(&self, cx: &Ctx<'_>) -> String {
         let mut out = String::new();

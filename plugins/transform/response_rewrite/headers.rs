@@ -76,6 +76,11 @@ impl Edits {
         edits
     }
 
+    pub(super) fn needs_body(&self) -> bool {
+        let mut values = self.add.iter().chain(&self.set);
+        values.any(|(_, value)| value.needs_body())
+    }
+
     pub(super) fn apply(&self, cx: &mut Ctx<'_>) {
         for (key, value) in &self.add {
             let value = value.render(&cx.lookup());

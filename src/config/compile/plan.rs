@@ -64,6 +64,17 @@ pub struct Instance {
     pub conf: Option<Arc<Value>>,
 }
 
+impl Instance {
+    /// Whether it looks into the request body when it runs.
+    pub fn needs_body(&self) -> bool {
+        let gate = self.meta.gate.as_ref();
+        let runs = self.handler.as_ref().filter(|_| !self.meta.disable);
+        runs.is_some_and(|handler| {
+            handler.needs_body() || gate.is_some_and(|gate| gate.needs_body())
+        })
+    }
+}
+
 /// The instances of one resource.
 pub type Instances = Arc<[Arc<Instance>]>;
 
@@ -97,6 +108,7 @@ pub struct Plan {
     phases: [Box<[Link]>; 6],
     /// The union of all links' phases.
     used: Phases,
+    needs_body: bool,
     /// Every enabled plugin, in order of priority.
     names: Box<[&'static str]>,
 }
@@ -110,6 +122,11 @@ impl Plan {
     /// Whether any plugin acts in a phase.
     pub fn uses(&self, phase: Phase) -> bool {
         self.used.has(phase)
+    }
+
+    /// Whether any plugin looks into the request body.
+    pub fn needs_body(&self) -> bool {
+        self.needs_body
     }
 
     /// Whether a plugin is enabled in this plan.
@@ -145,8 +162,10 @@ impl Plan {
 
     /// A plan of instances that are all to run.
     pub fn of<'a>(instances: impl Iterator<Item = (Level, &'a Instance)>) -> Plan {
+        let mut needs_body = false;
         let mut links: Vec<Link> = instances
             .filter(|(_, instance)| !instance.meta.disable)
+            .inspect(|(_, instance)| needs_body |= instance.needs_body())
             .filter_map(|(level, instance)| {
                 Some(Link {
                     handler: Arc::clone(instance.handler.as_ref()?),
@@ -178,6 +197,7 @@ impl Plan {
         Plan {
             phases,
             used,
+            needs_body,
             names: links.iter().map(|link| link.handler.name()).collect(),
         }
     }

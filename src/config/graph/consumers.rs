@@ -130,6 +130,7 @@ impl Graph {
             }
         }
         self.snapshot.consumers.remove(name);
+        self.body_reading_consumers.remove(name);
     }
 
     /// Puts a consumer and its credentials into the table.
@@ -183,6 +184,11 @@ impl Graph {
             missing_group: matches!(group, Some(None)),
             group: group.flatten().cloned(),
         };
+        if plugins.need_body() {
+            self.body_reading_consumers.insert(Arc::clone(name));
+        } else {
+            self.body_reading_consumers.remove(name);
+        }
         let entry = ConsumerEntry {
             identity: credential(None, Arc::new(())),
             plugins: Arc::new(plugins),
