@@ -169,6 +169,11 @@ impl FileSource {
         };
         let bytes = read.map_err(failed)?;
         match self.format {
+            Format::Json if is_blank(&bytes) => Err(failed(
+                "holds no configuration: write `{}` for an empty one, so that a file that was \
+                 emptied by mistake is not taken for one"
+                    .to_owned(),
+            )),
             Format::Json => self.json(read_json(&bytes, &name)?),
             Format::Yaml if !has_end(&bytes) => Err(failed(
                 "missing valid end flag: the last line has to be `#END`, so that a half-written \
@@ -268,6 +273,12 @@ fn content(bytes: &[u8]) -> u128 {
         u128::from(hasher.finish())
     };
     (half(2) << 64) | half(3)
+}
+
+/// Whether JSON text holds nothing, or `null`.
+fn is_blank(bytes: &[u8]) -> bool {
+    let text = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(bytes);
+    matches!(text.trim_ascii(), b"" | b"null")
 }
 
 /// `#END` and nothing but white space within the last 10 bytes. Source: APISIX.
