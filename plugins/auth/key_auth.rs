@@ -7,7 +7,7 @@
 //! routes:
 //!   - { uri: /orders/*, plugins: { key-auth: { header: X-Api-Key, hide_credentials: true } } }
 //! consumers:
-//!   - { username: ann, plugins: { key-auth: { key: "$env://ANNS_KEY" } } }
+//!   - { username: ann, plugins: { key-auth: { key: "${{ANNS_KEY}}" } } }
 //! ```
 
 #[cfg(test)]

@@ -81,9 +81,7 @@ fn check_one(
             }
         }
         // Taken as they are written, they would be passwords that everybody can read here.
-        let refused = owner != Owner::Requests && def.credential.is_some();
-        let mut at = warnings.at(def.name);
-        references(&plain, if refused { &mut found } else { &mut at });
+        references(&plain, &mut found);
     }
     if meta.disable && !found.is_empty() {
         let hint = found
@@ -126,7 +124,10 @@ pub(super) fn check_metadata(
 ) {
     match catalogue.find(name) {
         Found::Ready(def) => match &def.metadata {
-            Some((_, check)) => check(value, out),
+            Some((_, check)) => {
+                check(value, out);
+                references(value, out);
+            }
             None => warnings.add("", "the plugin has no metadata: this has no effect"),
         },
         Found::NotEnabled => warnings.add(

@@ -90,11 +90,17 @@ fn plugins_are_checked_by_their_own_schema() {
            (_meta.priority: wrong type: expected integer)",
         ],
     );
-    warns(
-        Kind::Route,
-        with(json!({"echo": {"body": "$secret://vault/1/a"}})),
-        &["plugins.echo.body: references to secrets are not resolved by this version"],
-    );
+    for reference in ["$secret://vault/1/a", "$env://NAME", "$ENV://NAME"] {
+        check(
+            Kind::Route,
+            with(json!({"echo": {"body": reference}})),
+            &["plugins.echo.body: references to secrets are not resolved by this version"],
+        );
+        let metadata = json!({"allow_origins": {"a": reference}});
+        let key = Key::new(Kind::PluginMetadata, "cors");
+        let refused = decode(&key, &metadata, &catalogue(), &mut Problems::default());
+        assert!(refused.is_err(), "{metadata}");
+    }
 }
 
 #[test]
