@@ -73,7 +73,8 @@ pub struct Graph {
     plugin_configs: FxHashMap<Arc<str>, Instances>,
     groups: FxHashMap<Arc<str>, Instances>,
     consumers: FxHashMap<Arc<str>, ConsumerNode>,
-    credentials: FxHashMap<Arc<str>, CredentialNode>,
+    /// By id, which begins with the consumer's name: those of one consumer are side by side.
+    credentials: BTreeMap<Arc<str>, CredentialNode>,
     global_rules: BTreeMap<Arc<str>, Instances>,
     /// In the order in which they came: of two with the same name the first one wins.
     ssls: Vec<(Arc<str>, Vec<String>, Arc<SniEntry>)>,
@@ -137,7 +138,7 @@ impl Graph {
             plugin_configs: FxHashMap::default(),
             groups: FxHashMap::default(),
             consumers: FxHashMap::default(),
-            credentials: FxHashMap::default(),
+            credentials: BTreeMap::new(),
             global_rules: BTreeMap::new(),
             ssls: Vec::new(),
             users: FxHashMap::default(),

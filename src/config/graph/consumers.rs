@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use lockgate_plugin::{Consumer as ConsumerInfo, ConsumerCredential, Problems};
@@ -163,13 +164,10 @@ impl Graph {
             node.known
                 .push((presented.plugin, presented.key.clone(), made));
         }
-        let mut own: Vec<_> = self
-            .credentials
-            .iter()
-            .filter(|(_, c)| c.consumer == *name)
-            .collect();
-        own.sort_by(|a, b| a.0.cmp(b.0));
-        for (id, held) in own {
+        let prefix = format!("{name}/credentials/");
+        let from = (Bound::Included(&*prefix), Bound::Unbounded);
+        let own = self.credentials.range::<str, _>(from);
+        for (id, held) in own.take_while(|(id, _)| id.starts_with(&prefix)) {
             let short: Arc<str> = id.rsplit('/').next().unwrap_or_default().into();
             for presented in &held.presented {
                 let made = credential(Some(Arc::clone(&short)), Arc::clone(&presented.conf));
