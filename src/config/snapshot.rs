@@ -120,11 +120,21 @@ impl MergedPlans {
     const KEEP: usize = 64;
 
     fn get(&self, version: u64, make: impl FnOnce() -> Merged) -> Arc<Merged> {
-        let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, found)) = plans.iter().find(|(v, _)| *v == version) {
-            return Arc::clone(found);
+        let lock = || self.plans.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = |plans: &VecDeque<(u64, Arc<Merged>)>| {
+            let (_, found) = plans.iter().find(|(v, _)| *v == version)?;
+            Some(Arc::clone(found))
+        };
+        let found = held(&lock());
+        if let Some(found) = found {
+            return found;
         }
+        // Made without the lock: other consumers' requests do not wait for it.
         let made = Arc::new(make());
+        let mut plans = lock();
+        if let Some(first) = held(&plans) {
+            return first;
+        }
         if plans.len() >= Self::KEEP {
             plans.pop_front();
         }
