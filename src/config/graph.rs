@@ -112,8 +112,6 @@ struct Dirty {
     global: bool,
     tls: bool,
     metadata: BTreeSet<Arc<str>>,
-    /// An upstream changed in place.
-    anything: bool,
 }
 
 impl Graph {
@@ -270,7 +268,6 @@ impl Graph {
             }
             Resource::Upstream(upstream) => {
                 let fresh = self.put_upstream(key, &upstream);
-                dirty.anything = true;
                 if fresh {
                     self.touch_users(key, dirty);
                 }
@@ -417,7 +414,6 @@ impl Graph {
             }
             Kind::Proto | Kind::Secret | Kind::StreamRoute => {}
         }
-        dirty.anything = true;
     }
 
     /// Replaces what a resource refers to.
