@@ -6,6 +6,7 @@
 //! upstreams, other routes.
 
 mod consumers;
+mod ranks;
 mod routes;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,8 +32,9 @@ use routes::RouteNode;
 
 /// A change of one resource.
 pub enum Change {
-    /// It is there with this content.
-    Put(Key, Arc<Value>),
+    /// It is there with this content, at this position among all of its source. Without a position
+    /// it stays where it was, or is the last.
+    Put(Key, Arc<Value>, Option<usize>),
     /// It is gone.
     Delete(Key),
 }
@@ -40,7 +42,7 @@ pub enum Change {
 impl Change {
     fn key(&self) -> &Key {
         match self {
-            Change::Put(key, _) | Change::Delete(key) => key,
+            Change::Put(key, ..) | Change::Delete(key) => key,
         }
     }
 }
@@ -76,12 +78,12 @@ pub struct Graph {
     /// By id, which begins with the consumer's name: those of one consumer are side by side.
     credentials: BTreeMap<Arc<str>, CredentialNode>,
     global_rules: BTreeMap<Arc<str>, Instances>,
-    /// In the order in which they came: of two with the same name the first one wins.
+    /// In the order of their source: of two with the same name the first one wins.
     ssls: Vec<(Arc<str>, Vec<String>, Arc<SniEntry>)>,
     /// Who refers to a resource.
     users: FxHashMap<Key, BTreeSet<Key>>,
-    /// Counts up with every route that is new.
-    order: u64,
+    /// The rank of the last route.
+    last_rank: u64,
     /// Counts up with every version of a consumer.
     version: u64,
     /// Routes whose `vars` look into the body.
@@ -140,7 +142,7 @@ impl Graph {
             global_rules: BTreeMap::new(),
             ssls: Vec::new(),
             users: FxHashMap::default(),
-            order: 0,
+            last_rank: 0,
             version: 0,
             body_readers: 0,
             body_reading_consumers: BTreeSet::new(),
@@ -162,7 +164,8 @@ impl Graph {
         changes.extend(
             resources
                 .into_iter()
-                .map(|(key, value)| Change::Put(key, value)),
+                .enumerate()
+                .map(|(at, (key, value))| Change::Put(key, value, Some(at))),
         );
         changes
     }
@@ -193,10 +196,17 @@ impl Graph {
         let mut dirty = Dirty::default();
         // What is referred to comes before what refers to it; equal kinds keep their order.
         changes.sort_by_key(|change| change.key().kind);
+        let known = self.last_rank;
+        let mut places = Vec::new();
         for change in changes {
             let key = change.key().clone();
             match change {
-                Change::Put(key, raw) => self.put(key, &raw, &mut dirty, &mut applied),
+                Change::Put(key, raw, at) => {
+                    if let (Kind::Route | Kind::Ssl, Some(at)) = (key.kind, at) {
+                        places.push((at, key.clone()));
+                    }
+                    self.put(key, &raw, &mut dirty, &mut applied);
+                }
                 Change::Delete(_) => {
                     if self.prints.remove(&key).is_some() {
                         self.forget(&key, &mut dirty);
@@ -205,8 +215,46 @@ impl Graph {
                 }
             }
         }
+        places.sort_unstable();
+        let (routes, ssls): (Vec<Key>, Vec<Key>) = places
+            .into_iter()
+            .map(|(_, key)| key)
+            .partition(|key| key.kind == Kind::Route);
+        let mut moved = self.arrange_routes(&routes, known, &mut dirty);
+        moved.extend(self.arrange_ssls(&ssls, &mut dirty));
+        let changed: BTreeSet<Key> = applied.changed.iter().cloned().collect();
+        moved.retain(|key| !changed.contains(key));
+        applied.changed.extend(moved);
         self.settle(dirty, &mut applied);
         applied
+    }
+
+    /// Puts certificates into this order; gives those that were somewhere else.
+    fn arrange_ssls(&mut self, order: &[Key], dirty: &mut Dirty) -> Vec<Key> {
+        let at: FxHashMap<&Arc<str>, usize> = order
+            .iter()
+            .enumerate()
+            .map(|(at, key)| (&key.id, at))
+            .collect();
+        let before: FxHashMap<Arc<str>, u64> = (0..)
+            .zip(&self.ssls)
+            .map(|(at, (id, ..))| (Arc::clone(id), at))
+            .collect();
+        self.ssls
+            .sort_by_key(|(id, ..)| at.get(id).copied().unwrap_or(usize::MAX));
+        let ids = self.ssls.iter().map(|(id, ..)| id);
+        let stayed: Vec<Option<u64>> = ids.clone().map(|id| before.get(id).copied()).collect();
+        let stayed: BTreeSet<usize> = ranks::kept(&stayed).into_iter().collect();
+        let moved: Vec<Key> = ids
+            .enumerate()
+            .filter(|(at, _)| !stayed.contains(at))
+            .map(|(_, id)| Key {
+                kind: Kind::Ssl,
+                id: Arc::clone(id),
+            })
+            .collect();
+        dirty.tls |= !moved.is_empty();
+        moved
     }
 
     fn put(&mut self, key: Key, raw: &Value, dirty: &mut Dirty, applied: &mut Applied) {
@@ -622,6 +670,7 @@ impl Graph {
     /// came about.
     pub fn describe(&self) -> Vec<String> {
         let mut lines = self.snapshot.router.dump();
+        lines.push(format!("routes in order: {:?}", self.routes_in_order()));
         let mut routes: Vec<_> = self
             .routes
             .values()
