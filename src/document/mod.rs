@@ -108,6 +108,18 @@ impl Document {
     ///
     /// The longest key that fits is taken, so keys with dots are found.
     pub fn place(&self, path: &str) -> Option<(u32, u32)> {
+        let (_, spot, _) = self.walk(path);
+        (spot.line > 0).then_some((spot.line, spot.column))
+    }
+
+    /// The part at `path`, as it was written.
+    pub fn get(&self, path: &str) -> Option<&Value> {
+        let (value, _, rest) = self.walk(path);
+        rest.is_empty().then_some(value)
+    }
+
+    /// Follows `path` as far as it leads: the part there, its place, and what remains.
+    fn walk<'p>(&self, path: &'p str) -> (&Value, Spot, &'p str) {
         let (mut value, mut spot, mut rest) = (&self.value, self.root, path);
         while !rest.is_empty() {
             let step = match value {
@@ -123,7 +135,7 @@ impl Document {
             };
             (value, spot, rest) = (child, *next, remaining);
         }
-        (spot.line > 0).then_some((spot.line, spot.column))
+        (value, spot, rest)
     }
 
     /// Fills in the file and the place of each problem that has none. `prefix` is put before the
