@@ -15,6 +15,10 @@ const NO_SNIPPET: Key = Key::of(
 );
 const NO_CONTROL: &str = "this version has no Control API; see the status page";
 const NO_STREAM: &str = "TCP and UDP routes are not served by this version";
+/// A key of the time before 3.0. Its value is not even looked at.
+const fn moved(text: &'static str) -> Key {
+    Key::of(Own, Instead(text, &[])).secret()
+}
 const ONE_MEMORY: Key = Key::of(Free, Moot);
 
 const HONOURED: Key = Key::of(Own, Honoured);
@@ -359,6 +363,38 @@ pub(super) const KEYS: &[(&str, Key)] = &[
     ("xrpc.protocols", LIST),
     // The original's old name of `deployment.etcd`.
     ("etcd", SERVERS),
+    // Where the Admin API was configured before 3.0. Behind the new places, which are the ones to
+    // suggest for a key that stands in a wrong section.
+    (
+        "apisix.admin_key",
+        moved("this role has no Admin API; since 3.0 the place is deployment.admin.admin_key"),
+    ),
+    (
+        "apisix.allow_admin",
+        moved("this role has no Admin API; since 3.0 the place is deployment.admin.allow_admin"),
+    ),
+    (
+        "apisix.admin_listen",
+        moved("this role has no Admin API; since 3.0 the place is deployment.admin.admin_listen"),
+    ),
+    (
+        "apisix.port_admin",
+        moved("this role has no Admin API; since 3.0 the place is deployment.admin.admin_listen"),
+    ),
+    (
+        "apisix.https_admin",
+        moved("this role has no Admin API; since 3.0 the place is deployment.admin.https_admin"),
+    ),
+    (
+        "apisix.admin_api_mtls",
+        moved("this role has no Admin API; since 3.0 the place is deployment.admin.admin_api_mtls"),
+    ),
+    (
+        "apisix.admin_api_version",
+        moved(
+            "this role has no Admin API; since 3.0 the place is deployment.admin.admin_api_version",
+        ),
+    ),
     ("lockgate.engine", HONOURED),
     ("lockgate.upgrade_sock", HONOURED),
     ("lockgate.work_stealing", HONOURED),

@@ -300,3 +300,31 @@ fn secrets_are_not_shown() {
         check(&text, &format!("{problem}, found {found}"));
     }
 }
+
+#[test]
+fn keys_of_the_time_before_3_0_are_told_their_place() {
+    let text = "this role has no Admin API; since 3.0 the place is deployment.admin";
+    for (old, new) in [
+        (
+            "admin_key: [{name: admin, key: edd1, role: admin}]",
+            "admin_key",
+        ),
+        ("admin_key: edd1", "admin_key"),
+        ("allow_admin: [127.0.0.0/24]", "allow_admin"),
+        ("port_admin: 9180", "admin_listen"),
+        ("admin_listen: {port: 9180}", "admin_listen"),
+        ("https_admin: true", "https_admin"),
+        ("admin_api_mtls: {admin_ssl_cert: ''}", "admin_api_mtls"),
+        ("admin_api_version: v3", "admin_api_version"),
+    ] {
+        let name = old.split(':').next().unwrap_or_default();
+        let warning = format!("apisix.{name}: has no effect: {text}.{new}");
+        warned(&format!("apisix: {{{old}}}\n"), &[&warning]);
+    }
+    bad(
+        "lockgate: {allow_admin: []}\n",
+        &[
+            "2:12: lockgate.allow_admin: unknown key `allow_admin` (it belongs at `deployment.admin.allow_admin`)",
+        ],
+    );
+}
