@@ -30,6 +30,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use serde_json::Value;
 
+use crate::network::network;
 use crate::pattern::Pattern;
 use crate::problem::Problem;
 use crate::var::{Var, VarSource, VarValue, number};
@@ -274,10 +275,7 @@ fn pattern(value: &Value, flags: &str) -> Result<Pattern, String> {
 fn networks(value: &Value) -> Result<Vec<IpNet>, String> {
     let one = |value: &Value| -> Result<IpNet, String> {
         let text = value.as_str().ok_or("invalid ip address")?;
-        let net = text
-            .parse()
-            .or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
-        net.map_err(|_| format!("invalid ip address: {text}"))
+        network(text).ok_or_else(|| format!("invalid ip address: {text}"))
     };
     match value {
         Value::Array(list) if !list.is_empty() => list.iter().map(one).collect(),

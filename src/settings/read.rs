@@ -1,11 +1,10 @@
 //! Typed reading of settings; every mistake is noted and the default goes on.
 
-use std::net::IpAddr;
 use std::time::Duration;
 
 use ipnet::IpNet;
 use lockgate_plugin::problem::At;
-use lockgate_plugin::{Problem, Problems};
+use lockgate_plugin::{Problem, Problems, network};
 use serde_json::{Map, Value};
 
 use super::units;
@@ -161,11 +160,7 @@ impl<'a> Reader<'a> {
         let mut nets = Vec::new();
         for (i, item) in list.iter().enumerate() {
             let text = item.as_str().unwrap_or_default();
-            let net = text
-                .parse::<IpNet>()
-                .ok()
-                .or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from));
-            match net {
+            match network(text) {
                 Some(net) => nets.push(net),
                 None if text == "unix:" => {}
                 None => self.wrong(&format!("{path}[{i}]"), "an address or network", item),

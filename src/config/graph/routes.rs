@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ipnet::IpNet;
-use lockgate_plugin::{Expr, Problem, Problems, RouteInfo};
+use lockgate_plugin::{Expr, Problem, Problems, RouteInfo, network};
 
 use super::{Dirty, Graph, lower, ranks};
 use crate::config::compile::plan::Instances;
 use crate::config::kind::{Key, Kind};
-use crate::config::resource::{Route as RouteResource, network};
+use crate::config::resource::Route as RouteResource;
 use crate::config::snapshot::{Levels, Route, Target};
 use crate::router::{Entry, MethodSet};
 use crate::upstream::{Timeouts, Upstream};
