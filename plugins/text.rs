@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use bytes::Bytes;
-use lockgate_plugin::{HeaderKey, Problem, Problems, Template, VarSource};
+use lockgate_plugin::{HeaderKey, Problem, Problems, Template, Var, VarSource};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -60,9 +60,9 @@ impl Text {
         }
     }
 
-    /// Whether it has variables about the request body.
-    pub(crate) fn needs_body(&self) -> bool {
-        matches!(self, Text::Template(template) if template.needs_body())
+    /// Whether it uses a variable of which `is` holds.
+    pub(crate) fn any_var(&self, is: &dyn Fn(&Var) -> bool) -> bool {
+        matches!(self, Text::Template(template) if template.any_var(is))
     }
 
     /// The text, if it is the same for every request.

@@ -115,6 +115,11 @@ impl Expr {
         self.node.eval(source)
     }
 
+    /// Whether it uses a variable of which `is` holds.
+    pub fn any_var(&self, is: &dyn Fn(&Var) -> bool) -> bool {
+        self.node.any_var(is)
+    }
+
     /// Whether some variable looks into the request body.
     pub fn needs_body(&self) -> bool {
         self.node.any_var(&Var::needs_body)

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lockgate_plugin::{
-    BuildCx, Ctx, Expr, Flow, HeaderKey, Outcome, Phases, Plugin, Problems, Reply, Step,
+    BuildCx, Ctx, Expr, Flow, HeaderKey, Outcome, Phases, Plugin, Problems, Reply, Step, Var,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -148,15 +148,15 @@ impl Plugin for FaultInjection {
         }
     }
 
-    fn needs_body(&self) -> bool {
+    fn any_var(&self, is: &dyn Fn(&Var) -> bool) -> bool {
         let abort = self.abort.as_ref();
-        let texts = abort.into_iter().flat_map(|(abort, _)| {
+        let mut texts = abort.into_iter().flat_map(|(abort, _)| {
             let values = abort.headers.iter().map(|(_, value)| value);
             values.chain(&abort.body)
         });
         let delay = self.delay.iter().map(|(_, when)| when);
         let mut whens = delay.chain(abort.map(|(_, when)| when));
-        whens.any(When::needs_body) || texts.into_iter().any(Text::needs_body)
+        whens.any(|when| when.any_var(is)) || texts.any(|text| text.any_var(is))
     }
 
     fn rewrite<'a>(&'a self, cx: &'a mut Ctx<'_>) -> Outcome<'a> {
@@ -218,8 +218,8 @@ impl When {
         }
     }
 
-    fn needs_body(&self) -> bool {
-        self.any_of.iter().flatten().any(Expr::needs_body)
+    fn any_var(&self, is: &dyn Fn(&Var) -> bool) -> bool {
+        self.any_of.iter().flatten().any(|expr| expr.any_var(is))
     }
 
     fn holds(&self, cx: &Ctx<'_>, dice: &Dice) -> bool {

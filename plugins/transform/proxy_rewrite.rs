@@ -113,8 +113,8 @@ impl Plugin for ProxyRewrite {
         })
     }
 
-    fn needs_body(&self) -> bool {
-        matches!(&self.path, Path::New(uri) if uri.needs_body()) || self.headers.needs_body()
+    fn any_var(&self, is: &dyn Fn(&Var) -> bool) -> bool {
+        matches!(&self.path, Path::New(uri) if uri.any_var(is)) || self.headers.any_var(is)
     }
 
     fn rewrite<'a>(&'a self, cx: &'a mut Ctx<'_>) -> Outcome<'a> {

@@ -25,7 +25,7 @@ use base64::Engine;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use bytes::Bytes;
 use lockgate_plugin::{
-    BuildCx, Chunk, Ctx, Expr, HeaderKey, Phases, Plugin, PluginError, Problem, Problems,
+    BuildCx, Chunk, Ctx, Expr, HeaderKey, Phases, Plugin, PluginError, Problem, Problems, Var,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -163,8 +163,9 @@ impl Plugin for ResponseRewrite {
         }
     }
 
-    fn needs_body(&self) -> bool {
-        self.condition.as_ref().is_some_and(Expr::needs_body) || self.headers.needs_body()
+    fn any_var(&self, is: &dyn Fn(&Var) -> bool) -> bool {
+        let condition = self.condition.as_ref();
+        condition.is_some_and(|expr| expr.any_var(is)) || self.headers.any_var(is)
     }
 
     fn header_filter(&self, cx: &mut Ctx<'_>) -> Result<(), PluginError> {

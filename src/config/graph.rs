@@ -8,6 +8,7 @@
 mod consumers;
 mod ranks;
 mod routes;
+mod unknown;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -273,6 +274,7 @@ impl Graph {
         });
         match taken {
             Ok(()) => {
+                self.warn_of_unknown(&key, &mut applied.warnings);
                 self.prints.insert(key.clone(), print);
                 applied.changed.push(key);
             }

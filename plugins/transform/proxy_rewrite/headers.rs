@@ -1,7 +1,7 @@
 //! Header changes of the upstream request: add, then set, then remove.
 
 use bytes::Bytes;
-use lockgate_plugin::{Ctx, HeaderKey, Problem, Problems, Template};
+use lockgate_plugin::{Ctx, HeaderKey, Problem, Problems, Template, Var};
 use serde_json::{Map, Value};
 
 use crate::text::name_and_value;
@@ -90,10 +90,10 @@ impl HeaderChanges {
         self.wants_groups
     }
 
-    /// Whether some value has variables about the request body.
-    pub(super) fn needs_body(&self) -> bool {
-        let body = |op: &Op| matches!(op, Op::Add(_, text) | Op::Set(_, text) if text.needs_body());
-        self.ops.iter().any(body)
+    /// Whether some value uses a variable of which `is` holds.
+    pub(super) fn any_var(&self, is: &dyn Fn(&Var) -> bool) -> bool {
+        let uses = |op: &Op| matches!(op, Op::Add(_, text) | Op::Set(_, text) if text.any_var(is));
+        self.ops.iter().any(uses)
     }
 
     pub(super) fn apply(&self, cx: &mut Ctx<'_>, groups: Option<&[Option<String>]>) {
@@ -140,13 +140,13 @@ impl Text {
         matches!(self, Text::Grouped(_))
     }
 
-    fn needs_body(&self) -> bool {
+    fn any_var(&self, is: &dyn Fn(&Var) -> bool) -> bool {
         match self {
             Text::Constant(_) => false,
-            Text::Template(template) => template.needs_body(),
+            Text::Template(template) => template.any_var(is),
             Text::Grouped(parts) => parts
                 .iter()
-                .any(|part| matches!(part, Part::Text(template) if template.needs_body())),
+                .any(|part| matches!(part, Part::Text(template) if template.any_var(is))),
         }
     }
 

@@ -48,10 +48,10 @@ impl Location {
         Location { pieces }
     }
 
-    /// Whether it has variables about the request body.
-    pub(super) fn needs_body(&self) -> bool {
-        let body = |piece: &Piece| matches!(piece, Piece::Var(var) if var.needs_body());
-        self.pieces.iter().any(body)
+    /// Whether it uses a variable of which `is` holds.
+    pub(super) fn any_var(&self, is: &dyn Fn(&Var) -> bool) -> bool {
+        let uses = |piece: &Piece| matches!(piece, Piece::Var(var) if is(var));
+        self.pieces.iter().any(uses)
     }
 
     /// The address for a request. A variable without a value stands for nothing.

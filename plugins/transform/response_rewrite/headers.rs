@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use lockgate_plugin::{Ctx, HeaderKey, Problems};
+use lockgate_plugin::{Ctx, HeaderKey, Problems, Var};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -76,9 +76,10 @@ impl Edits {
         edits
     }
 
-    pub(super) fn needs_body(&self) -> bool {
+    /// Whether some value uses a variable of which `is` holds.
+    pub(super) fn any_var(&self, is: &dyn Fn(&Var) -> bool) -> bool {
         let mut values = self.add.iter().chain(&self.set);
-        values.any(|(_, value)| value.needs_body())
+        values.any(|(_, value)| value.any_var(is))
     }
 
     pub(super) fn apply(&self, cx: &mut Ctx<'_>) {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use lockgate_plugin::{Expr, Handler, Phase, Phases, PluginDef};
+use lockgate_plugin::{Expr, Handler, Phase, Phases, PluginDef, Var};
 use serde_json::Value;
 
 /// Where a plugin's configuration came from. The order is the precedence, lowest first.
@@ -65,13 +65,16 @@ pub struct Instance {
 }
 
 impl Instance {
-    /// Whether it looks into the request body when it runs.
-    pub fn needs_body(&self) -> bool {
+    /// Whether it uses a variable of which `is` holds when it runs.
+    pub fn any_var(&self, is: &dyn Fn(&Var) -> bool) -> bool {
         let gate = self.meta.gate.as_ref();
         let runs = self.handler.as_ref().filter(|_| !self.meta.disable);
-        runs.is_some_and(|handler| {
-            handler.needs_body() || gate.is_some_and(|gate| gate.needs_body())
-        })
+        runs.is_some_and(|handler| handler.any_var(is) || gate.is_some_and(|gate| gate.any_var(is)))
+    }
+
+    /// Whether it looks into the request body.
+    pub fn needs_body(&self) -> bool {
+        self.any_var(&Var::needs_body)
     }
 }
 

@@ -32,7 +32,7 @@ pub(super) struct RouteNode {
     hosts: Box<[Arc<str>]>,
     methods: MethodSet,
     remote_addrs: Box<[IpNet]>,
-    vars: Option<Arc<Expr>>,
+    pub(super) vars: Option<Arc<Expr>>,
     timeouts: Option<Box<Timeouts>>,
     pub(super) instances: Option<Instances>,
     upstream: Option<Arc<Upstream>>,
