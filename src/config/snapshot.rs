@@ -28,7 +28,7 @@ pub struct Snapshot {
     /// Whether some route's `vars` look into the request body, which then has to be read first.
     pub match_reads_body: bool,
     /// Whether a plugin of some consumer or group looks into the request body. Who the consumer
-    /// is shows only later, so it is read for every route then.
+    /// is shows only later, so it is read for every route with authentication then.
     pub consumers_read_body: bool,
 }
 

@@ -270,6 +270,10 @@ impl ProxyHttp for General {
         }
         let edits = &work.request;
         edit_request(upstream, edits.headers.ops().iter().chain(ops.iter()))?;
+        if work.body.is_some() {
+            // The client was told to go on already, and is not to hear it twice.
+            upstream.remove_header(&header::EXPECT);
+        }
         if let Some(method) = &edits.method {
             let method = http::Method::from_bytes(method);
             upstream.set_method(method.map_err(|_| Error::new_in(ErrorType::InternalError))?);

@@ -121,8 +121,12 @@ impl Exchange {
     /// Whether a plugin that may run on the route that was found needs the request body.
     pub fn plugins_read_body(&self) -> bool {
         let Bound { snap, route, .. } = &self.bound;
-        let on_route = |route: &Arc<Route>| snap.consumers_read_body || route.plan.needs_body();
-        snap.global.needs_body() || route.as_ref().is_some_and(on_route)
+        let global = &snap.global;
+        let on_route = |route: &Arc<Route>| {
+            let consumer = route.plan.finds_consumer() || global.finds_consumer();
+            route.plan.needs_body() || (snap.consumers_read_body && consumer)
+        };
+        global.needs_body() || route.as_ref().is_some_and(on_route)
     }
 
     /// The route is found: runs rewrite, attaches the consumer's plugins, runs access.

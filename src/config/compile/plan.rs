@@ -112,6 +112,7 @@ pub struct Plan {
     /// The union of all links' phases.
     used: Phases,
     needs_body: bool,
+    finds_consumer: bool,
     /// Every enabled plugin, in order of priority.
     names: Box<[&'static str]>,
 }
@@ -130,6 +131,11 @@ impl Plan {
     /// Whether any plugin looks into the request body.
     pub fn needs_body(&self) -> bool {
         self.needs_body
+    }
+
+    /// Whether any plugin may find the consumer.
+    pub fn finds_consumer(&self) -> bool {
+        self.finds_consumer
     }
 
     /// Whether a plugin is enabled in this plan.
@@ -165,10 +171,13 @@ impl Plan {
 
     /// A plan of instances that are all to run.
     pub fn of<'a>(instances: impl Iterator<Item = (Level, &'a Instance)>) -> Plan {
-        let mut needs_body = false;
+        let (mut needs_body, mut finds_consumer) = (false, false);
         let mut links: Vec<Link> = instances
             .filter(|(_, instance)| !instance.meta.disable)
-            .inspect(|(_, instance)| needs_body |= instance.needs_body())
+            .inspect(|(_, instance)| {
+                needs_body |= instance.needs_body();
+                finds_consumer |= instance.def.credential.is_some();
+            })
             .filter_map(|(level, instance)| {
                 Some(Link {
                     handler: Arc::clone(instance.handler.as_ref()?),
@@ -201,6 +210,7 @@ impl Plan {
             phases,
             used,
             needs_body,
+            finds_consumer,
             names: links.iter().map(|link| link.handler.name()).collect(),
         }
     }
