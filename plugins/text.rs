@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use bytes::Bytes;
-use lockgate_plugin::{HeaderKey, Problem, Problems, Template, VarSource};
+use lockgate_plugin::{HeaderKey, Problem, Problems, Template, Var, VarSource};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -58,6 +58,11 @@ impl Text {
             Text::Constant(text) => text.clone(),
             Text::Template(template) => Bytes::from(template.render(source).into_owned()),
         }
+    }
+
+    /// Whether it uses a variable of which `is` holds.
+    pub(crate) fn any_var(&self, is: &dyn Fn(&Var) -> bool) -> bool {
+        matches!(self, Text::Template(template) if template.any_var(is))
     }
 
     /// The text, if it is the same for every request.

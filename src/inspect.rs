@@ -120,6 +120,9 @@ fn print_routes(graph: &Graph) {
         );
         match route.general_because() {
             Some(why) => println!("    lane: general ({why})"),
+            None if route.plan.needs_body() => {
+                println!("    lane: wire; general for requests with a body, which a plugin reads");
+            }
             None => println!("    lane: wire"),
         }
         if entry.vars.is_some() || !entry.remote_addrs.is_empty() {

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::borrow::Cow;
 use std::future::Future;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -115,11 +115,6 @@ impl<'a> Ctx<'a> {
     /// The first value of a request header, after edits.
     pub fn header(&self, key: &HeaderKey) -> Option<&[u8]> {
         self.work.request.headers.first(key, self.req.header(key))
-    }
-
-    /// The first value of a request header as text; `None` also when it is not UTF-8.
-    pub fn header_str(&self, key: &HeaderKey) -> Option<&str> {
-        self.header(key).and_then(|v| std::str::from_utf8(v).ok())
     }
 
     /// Every value of a request header, after edits.
@@ -315,11 +310,6 @@ impl<'a> Ctx<'a> {
     /// Sets the request id, for logs and later plugins.
     pub fn set_request_id(&mut self, id: Bytes) {
         self.work.request_id = Some(id);
-    }
-
-    /// Changes the client's address, for `real-ip`.
-    pub fn set_client(&mut self, client: SocketAddr) {
-        self.work.client = client;
     }
 
     /// For the chain: the state with its edits.

@@ -1,12 +1,9 @@
 //! Changes that plugins ask for. The lane applies them once, while it writes the head.
 
-use std::borrow::Cow;
-
 use bytes::Bytes;
 use smallvec::SmallVec;
 
 use crate::header::HeaderKey;
-use crate::problem::Problem;
 
 /// One change of a header.
 #[derive(Clone, Debug)]
@@ -147,20 +144,6 @@ pub(crate) fn clean(value: Bytes) -> Bytes {
         }
     }
     Bytes::from(out)
-}
-
-/// Parses a header name from a configuration, for [`Problems`](crate::Problems).
-///
-/// # Errors
-/// The problem to report, its path being the name itself.
-pub fn header_key(name: &str) -> Result<HeaderKey, Problem> {
-    name.parse()
-        .map_err(|e: crate::header::BadHeaderName| Problem::new(name, e.to_string()))
-}
-
-/// Text for a header value: borrowed when it is valid UTF-8.
-pub fn text(value: &[u8]) -> Cow<'_, str> {
-    String::from_utf8_lossy(value)
 }
 
 #[cfg(test)]

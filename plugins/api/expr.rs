@@ -30,6 +30,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use serde_json::Value;
 
+use crate::network::network;
 use crate::pattern::Pattern;
 use crate::problem::Problem;
 use crate::var::{Var, VarSource, VarValue, number};
@@ -112,6 +113,11 @@ impl Expr {
     /// Whether the condition holds. Stops at the first member that decides.
     pub fn eval(&self, source: &dyn VarSource) -> bool {
         self.node.eval(source)
+    }
+
+    /// Whether it uses a variable of which `is` holds.
+    pub fn any_var(&self, is: &dyn Fn(&Var) -> bool) -> bool {
+        self.node.any_var(is)
     }
 
     /// Whether some variable looks into the request body.
@@ -274,10 +280,7 @@ fn pattern(value: &Value, flags: &str) -> Result<Pattern, String> {
 fn networks(value: &Value) -> Result<Vec<IpNet>, String> {
     let one = |value: &Value| -> Result<IpNet, String> {
         let text = value.as_str().ok_or("invalid ip address")?;
-        let net = text
-            .parse()
-            .or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
-        net.map_err(|_| format!("invalid ip address: {text}"))
+        network(text).ok_or_else(|| format!("invalid ip address: {text}"))
     };
     match value {
         Value::Array(list) if !list.is_empty() => list.iter().map(one).collect(),

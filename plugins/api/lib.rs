@@ -14,6 +14,7 @@ pub mod ctx;
 pub mod edits;
 pub mod expr;
 pub mod header;
+pub mod network;
 pub mod pattern;
 pub mod phase;
 pub mod plugin;
@@ -33,6 +34,7 @@ pub use ctx::{Chunk, Ctx, Env, Gates};
 pub use edits::{HeaderEdits, HeaderOp, RequestEdits, ResponseEdits};
 pub use expr::Expr;
 pub use header::HeaderKey;
+pub use network::network;
 pub use pattern::Pattern;
 pub use phase::{Phase, Phases};
 pub use plugin::{

@@ -16,6 +16,7 @@ use crate::phase::Phases;
 use crate::problem::{Problem, Problems};
 use crate::reply::Reply;
 use crate::schema;
+use crate::var::Var;
 
 /// What a waiting step decided in the end.
 pub enum Flow {
@@ -95,6 +96,13 @@ pub trait Plugin: Sized + Send + Sync + 'static {
         Self::PHASES
     }
 
+    /// Whether this instance uses a variable of which `is` holds. Decides whether the request body
+    /// is read before its phases, and finds misspelt names.
+    fn any_var(&self, is: &dyn Fn(&Var) -> bool) -> bool {
+        let _ = is;
+        false
+    }
+
     /// First look at the request.
     fn rewrite<'a>(&'a self, cx: &'a mut Ctx<'_>) -> Outcome<'a> {
         let _ = cx;
@@ -149,6 +157,8 @@ pub trait Handler: Send + Sync + 'static {
     fn name(&self) -> &'static str;
     /// The phases this instance acts in.
     fn phases(&self) -> Phases;
+    /// See [`Plugin::any_var`].
+    fn any_var(&self, is: &dyn Fn(&Var) -> bool) -> bool;
     /// See [`Plugin::rewrite`].
     #[allow(clippy::missing_errors_doc)]
     fn rewrite<'a>(&'a self, cx: &'a mut Ctx<'_>) -> Outcome<'a>;
@@ -176,6 +186,9 @@ impl<P: Plugin> Handler for Erased<P> {
     }
     fn phases(&self) -> Phases {
         self.0.phases()
+    }
+    fn any_var(&self, is: &dyn Fn(&Var) -> bool) -> bool {
+        self.0.any_var(is)
     }
     fn rewrite<'a>(&'a self, cx: &'a mut Ctx<'_>) -> Outcome<'a> {
         self.0.rewrite(cx)

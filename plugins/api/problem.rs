@@ -9,6 +9,9 @@
 //! out.at("plugins").at("limit-count").add("count", "must be at least 1");
 //! assert_eq!(out.to_string(), "plugins.limit-count.count: must be at least 1");
 //! ```
+//!
+//! A list keeps [`Problems::MOST`] of them and counts the rest: whoever has more is not going to
+//! read them, and a file can hold millions.
 
 use std::fmt;
 use std::sync::Arc;
@@ -81,11 +84,17 @@ impl fmt::Display for Problem {
 /// A list of problems, with a current position that prefixes what is added.
 #[derive(Clone, Debug, Default)]
 pub struct Problems {
+    /// At most [`Problems::MOST`], and one that tells of the others.
     list: Vec<Problem>,
+    /// How many others there were.
+    more: usize,
     prefix: String,
 }
 
 impl Problems {
+    /// How many problems a list keeps.
+    pub const MOST: usize = 100;
+
     /// Adds a problem at `path` below the current position. `path` may be empty.
     pub fn add(&mut self, path: &str, message: impl Into<String>) {
         self.push(Problem::new(path, message));
@@ -93,8 +102,23 @@ impl Problems {
 
     /// Adds a problem whose path is below the current position.
     pub fn push(&mut self, mut problem: Problem) {
+        if self.list.len() >= Self::MOST {
+            return self.leave_out(1);
+        }
         problem.path = join(&self.prefix, &problem.path);
         self.list.push(problem);
+    }
+
+    /// Counts problems that are not kept.
+    fn leave_out(&mut self, count: usize) {
+        if self.more == 0 {
+            self.list.push(Problem::new("", ""));
+        }
+        self.more += count;
+        if let Some(last) = self.list.last_mut() {
+            let plural = if self.more == 1 { "" } else { "s" };
+            last.message = format!("and {} more problem{plural}", self.more);
+        }
     }
 
     /// Adds a problem unless exactly one of the named fields is given, in the words of a schema's
@@ -140,8 +164,12 @@ impl Problems {
 
     /// Takes over all problems of another list, below the current position.
     pub fn extend(&mut self, other: Problems) {
-        for problem in other.list {
+        let kept = other.list.len() - usize::from(other.more > 0);
+        for problem in other.list.into_iter().take(kept) {
             self.push(problem);
+        }
+        if other.more > 0 {
+            self.leave_out(other.more);
         }
     }
 
@@ -150,12 +178,12 @@ impl Problems {
         self.list.is_empty()
     }
 
-    /// How many were found.
+    /// How many were found, kept or not.
     pub fn len(&self) -> usize {
-        self.list.len()
+        self.list.len() - usize::from(self.more > 0) + self.more
     }
 
-    /// What was found, in order.
+    /// What was found, in order; the last one may tell how many there are beyond.
     pub fn iter(&self) -> std::slice::Iter<'_, Problem> {
         self.list.iter()
     }
@@ -263,6 +291,28 @@ mod tests {
             out.to_string(),
             "upstream.nodes[1].weight: must be at least 0\nuri: is required"
         );
+    }
+
+    #[test]
+    fn what_is_beyond_is_counted() {
+        let many = |n: usize| {
+            let mut out = Problems::default();
+            (0..n).for_each(|i| out.at_index(i).add("", "x"));
+            out
+        };
+        let check = |out: &Problems, len: usize, last: &str| {
+            assert_eq!(out.len(), len);
+            assert!(out.iter().count() <= Problems::MOST + 1);
+            assert_eq!(out.iter().last().unwrap().to_string(), last);
+        };
+        check(&many(100), 100, "[99]: x");
+        check(&many(101), 101, "and 1 more problem");
+        check(&many(250), 250, "and 150 more problems");
+        let mut out = many(1);
+        out.at("below").extend(many(250));
+        check(&out, 251, "and 151 more problems");
+        out.extend(many(3));
+        check(&out, 254, "and 154 more problems");
     }
 
     #[test]

@@ -43,8 +43,8 @@ pub use names::closest;
 /// Deepest nesting of values and schemas together. A value of the deepest document that is read
 /// (64) fits, with a combination such as `anyOf` on every level.
 const MAX_DEPTH: usize = 160;
-/// Violations kept of one value: whoever has more is not going to read them.
-const MAX_VIOLATIONS: usize = 100;
+/// Violations kept of one value: half of what a list keeps, so that one value does not take it all.
+const MAX_VIOLATIONS: usize = Problems::MOST / 2;
 
 /// The JSON Schema of a type, all parts inlined.
 pub fn of<T: JsonSchema>() -> Value {

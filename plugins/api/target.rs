@@ -189,12 +189,6 @@ impl Target {
         Cow::Owned([path, "?", args].concat())
     }
 
-    /// Whether the normal form differs from the raw path by more than percent-decoding: slashes
-    /// were merged or dot segments resolved.
-    pub fn is_structural(&self) -> bool {
-        self.structural
-    }
-
     /// Records another path (decoded text) and query (already encoded, without `?`; `None` drops
     /// the query), and returns both as the target to send upstream.
     ///
@@ -264,7 +258,7 @@ impl Target {
             };
         }
         // What is escaped twice would become a dot segment for whoever decodes once more.
-        if options.like_servlet && path.to_ascii_lowercase().contains("%2e") {
+        if options.like_servlet && path.split('/').any(normal::is_escaped_dots) {
             return Err(BadTarget::Parameters);
         }
         if options.like_servlet && path.contains(';') {

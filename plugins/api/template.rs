@@ -91,6 +91,11 @@ impl Template {
         self.vars().next().is_none()
     }
 
+    /// Whether it uses a variable of which `is` holds.
+    pub fn any_var(&self, is: &dyn Fn(&Var) -> bool) -> bool {
+        self.vars().any(is)
+    }
+
     /// Whether some variable looks into the request body.
     pub fn needs_body(&self) -> bool {
         self.vars().any(Var::needs_body)
@@ -99,11 +104,6 @@ impl Template {
     /// Whether some variable comes with the response.
     pub fn needs_response(&self) -> bool {
         self.vars().any(Var::needs_response)
-    }
-
-    /// Names that mean nothing, for a warning when the configuration is read.
-    pub fn unknown(&self) -> impl Iterator<Item = &str> {
-        self.vars().filter(|var| !var.is_known()).map(Var::name)
     }
 
     fn vars(&self) -> impl Iterator<Item = &Var> {
@@ -190,7 +190,8 @@ mod tests {
                 template.needs_response(),
             );
             assert_eq!(got, (constant, body, response), "{text}");
-            assert_eq!(template.unknown().collect::<Vec<_>>(), unknown, "{text}");
+            let names = template.vars().filter(|var| !var.is_known()).map(Var::name);
+            assert_eq!(names.collect::<Vec<_>>(), unknown, "{text}");
             let borrowed = matches!(template.render(&Fixed), Cow::Borrowed(_));
             assert_eq!(borrowed, constant, "{text}");
         };

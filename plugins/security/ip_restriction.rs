@@ -16,11 +16,11 @@
 
 mod nets;
 
-use lockgate_plugin::{BuildCx, Ctx, Outcome, Phases, Plugin, Problems, Reply, Step};
+use lockgate_plugin::{BuildCx, Ctx, Outcome, Phases, Plugin, Problems, Reply, Step, network};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use self::nets::{Nets, network};
+use self::nets::Nets;
 
 /// Configuration of `ip-restriction`. Exactly one of `whitelist` and `blacklist`.
 #[derive(Debug, Deserialize, JsonSchema)]

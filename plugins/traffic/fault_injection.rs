@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lockgate_plugin::{
-    BuildCx, Ctx, Expr, Flow, HeaderKey, Outcome, Phases, Plugin, Problems, Reply, Step,
+    BuildCx, Ctx, Expr, Flow, HeaderKey, Outcome, Phases, Plugin, Problems, Reply, Step, Var,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -158,6 +158,17 @@ impl Plugin for FaultInjection {
         }
     }
 
+    fn any_var(&self, is: &dyn Fn(&Var) -> bool) -> bool {
+        let abort = self.abort.as_ref();
+        let mut texts = abort.into_iter().flat_map(|(abort, _)| {
+            let values = abort.headers.iter().map(|(_, value)| value);
+            values.chain(&abort.body)
+        });
+        let delay = self.delay.iter().map(|(_, when)| when);
+        let mut whens = delay.chain(abort.map(|(_, when)| when));
+        whens.any(|when| when.any_var(is)) || texts.any(|text| text.any_var(is))
+    }
+
     fn rewrite<'a>(&'a self, cx: &'a mut Ctx<'_>) -> Outcome<'a> {
         let pause = self
             .delay
@@ -215,6 +226,10 @@ impl When {
             percentage: percentage.unwrap_or(100),
             any_of,
         }
+    }
+
+    fn any_var(&self, is: &dyn Fn(&Var) -> bool) -> bool {
+        self.any_of.iter().flatten().any(|expr| expr.any_var(is))
     }
 
     fn holds(&self, cx: &Ctx<'_>, dice: &Dice) -> bool {

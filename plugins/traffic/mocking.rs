@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lockgate_plugin::{
-    Body, BuildCx, Ctx, Flow, HeaderKey, Outcome, Phases, Plugin, Problems, Reply, Step,
+    Body, BuildCx, Ctx, Flow, HeaderKey, Outcome, Phases, Plugin, Problems, Reply, Step, Var,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -156,6 +156,11 @@ impl Plugin for Mocking {
             body: Some(body).filter(|body| body.constant().is_none()),
             headers,
         })
+    }
+
+    fn any_var(&self, is: &dyn Fn(&Var) -> bool) -> bool {
+        let values = self.headers.iter().map(|(_, value)| value);
+        values.chain(&self.body).any(|text| text.any_var(is))
     }
 
     fn access<'a>(&'a self, cx: &'a mut Ctx<'_>) -> Outcome<'a> {

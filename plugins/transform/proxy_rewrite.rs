@@ -119,6 +119,10 @@ impl Plugin for ProxyRewrite {
         })
     }
 
+    fn any_var(&self, is: &dyn Fn(&Var) -> bool) -> bool {
+        matches!(&self.path, Path::New(uri) if uri.any_var(is)) || self.headers.any_var(is)
+    }
+
     fn rewrite<'a>(&'a self, cx: &'a mut Ctx<'_>) -> Outcome<'a> {
         if let Some(host) = &self.host {
             cx.set_host(host.clone());

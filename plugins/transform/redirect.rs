@@ -27,6 +27,7 @@ mod tests;
 
 use lockgate_plugin::{
     BuildCx, Ctx, HeaderKey, Outcome, Phases, Plugin, PluginError, Problem, Problems, Reply, Step,
+    Var,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -138,6 +139,10 @@ impl Plugin for Redirect {
         } else {
             Phases::REWRITE
         }
+    }
+
+    fn any_var(&self, is: &dyn Fn(&Var) -> bool) -> bool {
+        matches!(&self.to, To::Uri(location) if location.any_var(is))
     }
 
     fn rewrite<'a>(&'a self, cx: &'a mut Ctx<'_>) -> Outcome<'a> {

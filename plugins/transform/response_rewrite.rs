@@ -30,7 +30,7 @@ use base64::Engine;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use bytes::Bytes;
 use lockgate_plugin::{
-    BuildCx, Chunk, Ctx, Expr, HeaderKey, Phases, Plugin, PluginError, Problem, Problems,
+    BuildCx, Chunk, Ctx, Expr, HeaderKey, Phases, Plugin, PluginError, Problem, Problems, Var,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -169,6 +169,11 @@ impl Plugin for ResponseRewrite {
             NewBody::Unchanged => Phases::HEADER_FILTER,
             _ => Self::PHASES,
         }
+    }
+
+    fn any_var(&self, is: &dyn Fn(&Var) -> bool) -> bool {
+        let condition = self.condition.as_ref();
+        condition.is_some_and(|expr| expr.any_var(is)) || self.headers.any_var(is)
     }
 
     fn header_filter(&self, cx: &mut Ctx<'_>) -> Result<(), PluginError> {

@@ -14,8 +14,8 @@ pub struct Catalogue {
 pub enum Found {
     /// A plugin that may run.
     Ready(&'static PluginDef),
-    /// A plugin that the `plugins` list leaves out: checked, never run.
-    NotEnabled(&'static PluginDef),
+    /// A plugin that the `plugins` list leaves out.
+    NotEnabled,
     /// A plugin of APISIX that this version does not have.
     NotAvailable,
     /// No plugin at all, and the closest name.
@@ -37,7 +37,7 @@ impl Catalogue {
     pub fn find(&self, name: &str) -> Found {
         match self.all.iter().find(|def| def.name == name) {
             Some(def) if self.enabled.iter().any(|enabled| enabled == name) => Found::Ready(def),
-            Some(def) => Found::NotEnabled(def),
+            Some(_) => Found::NotEnabled,
             None if APISIX.contains(&name) => Found::NotAvailable,
             None => {
                 let names = self.names().chain(APISIX.iter().copied());

@@ -27,6 +27,12 @@ impl ConsumerPlugins {
     pub fn is_empty(&self) -> bool {
         self.own.is_empty() && self.group.as_ref().is_none_or(|group| group.is_empty())
     }
+
+    /// Whether some plugin looks into the request body.
+    pub fn need_body(&self) -> bool {
+        let group = self.group.iter().flat_map(|group| group.iter());
+        self.own.iter().chain(group).any(|i| i.needs_body())
+    }
 }
 
 /// A consumer by name.

@@ -62,16 +62,18 @@ pub fn decode(
 ) -> Result<Resource, Problems> {
     let mut noted = Problems::default();
     let result = decode_kind(key, raw, catalogue, &mut noted);
-    for mut problem in noted {
-        problem.resource = key.to_string();
-        warnings.push(problem);
-    }
+    name(key, &mut noted);
+    warnings.extend(noted);
     result.map_err(|mut problems| {
-        problems
-            .iter_mut()
-            .for_each(|problem| problem.resource = key.to_string());
+        name(key, &mut problems);
         problems
     })
+}
+
+fn name(key: &Key, problems: &mut Problems) {
+    problems
+        .iter_mut()
+        .for_each(|problem| problem.resource = key.to_string());
 }
 
 fn decode_kind(

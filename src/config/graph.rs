@@ -6,7 +6,9 @@
 //! upstreams, other routes.
 
 mod consumers;
+mod ranks;
 mod routes;
+mod unknown;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -31,8 +33,9 @@ use routes::RouteNode;
 
 /// A change of one resource.
 pub enum Change {
-    /// It is there with this content.
-    Put(Key, Arc<Value>),
+    /// It is there with this content, at this position among all of its source. Without a position
+    /// it stays where it was, or is the last.
+    Put(Key, Arc<Value>, Option<usize>),
     /// It is gone.
     Delete(Key),
 }
@@ -40,7 +43,7 @@ pub enum Change {
 impl Change {
     fn key(&self) -> &Key {
         match self {
-            Change::Put(key, _) | Change::Delete(key) => key,
+            Change::Put(key, ..) | Change::Delete(key) => key,
         }
     }
 }
@@ -73,18 +76,21 @@ pub struct Graph {
     plugin_configs: FxHashMap<Arc<str>, Instances>,
     groups: FxHashMap<Arc<str>, Instances>,
     consumers: FxHashMap<Arc<str>, ConsumerNode>,
-    credentials: FxHashMap<Arc<str>, CredentialNode>,
+    /// By id, which begins with the consumer's name: those of one consumer are side by side.
+    credentials: BTreeMap<Arc<str>, CredentialNode>,
     global_rules: BTreeMap<Arc<str>, Instances>,
-    /// In the order in which they came: of two with the same name the first one wins.
+    /// In the order of their source: of two with the same name the first one wins.
     ssls: Vec<(Arc<str>, Vec<String>, Arc<SniEntry>)>,
     /// Who refers to a resource.
     users: FxHashMap<Key, BTreeSet<Key>>,
-    /// Counts up with every route that is new.
-    order: u64,
+    /// The rank of the last route.
+    last_rank: u64,
     /// Counts up with every version of a consumer.
     version: u64,
     /// Routes whose `vars` look into the body.
     body_readers: usize,
+    /// Consumers of which a plugin, or one of their group, looks into the body.
+    body_reading_consumers: BTreeSet<Arc<str>>,
     /// Shared by all routes without plugins.
     empty_plan: Arc<Plan>,
     snapshot: Snapshot,
@@ -109,8 +115,6 @@ struct Dirty {
     global: bool,
     tls: bool,
     metadata: BTreeSet<Arc<str>>,
-    /// An upstream changed in place.
-    anything: bool,
 }
 
 impl Graph {
@@ -123,6 +127,7 @@ impl Graph {
             consumers: ConsumerTable::default(),
             tls: Arc::default(),
             match_reads_body: false,
+            consumers_read_body: false,
         };
         Graph {
             workshop,
@@ -134,13 +139,14 @@ impl Graph {
             plugin_configs: FxHashMap::default(),
             groups: FxHashMap::default(),
             consumers: FxHashMap::default(),
-            credentials: FxHashMap::default(),
+            credentials: BTreeMap::new(),
             global_rules: BTreeMap::new(),
             ssls: Vec::new(),
             users: FxHashMap::default(),
-            order: 0,
+            last_rank: 0,
             version: 0,
             body_readers: 0,
+            body_reading_consumers: BTreeSet::new(),
             empty_plan: Arc::default(),
             snapshot,
         }
@@ -159,7 +165,8 @@ impl Graph {
         changes.extend(
             resources
                 .into_iter()
-                .map(|(key, value)| Change::Put(key, value)),
+                .enumerate()
+                .map(|(at, (key, value))| Change::Put(key, value, Some(at))),
         );
         changes
     }
@@ -190,10 +197,17 @@ impl Graph {
         let mut dirty = Dirty::default();
         // What is referred to comes before what refers to it; equal kinds keep their order.
         changes.sort_by_key(|change| change.key().kind);
+        let known = self.last_rank;
+        let mut places = Vec::new();
         for change in changes {
             let key = change.key().clone();
             match change {
-                Change::Put(key, raw) => self.put(key, &raw, &mut dirty, &mut applied),
+                Change::Put(key, raw, at) => {
+                    if let (Kind::Route | Kind::Ssl, Some(at)) = (key.kind, at) {
+                        places.push((at, key.clone()));
+                    }
+                    self.put(key, &raw, &mut dirty, &mut applied);
+                }
                 Change::Delete(_) => {
                     if self.prints.remove(&key).is_some() {
                         self.forget(&key, &mut dirty);
@@ -202,8 +216,46 @@ impl Graph {
                 }
             }
         }
+        places.sort_unstable();
+        let (routes, ssls): (Vec<Key>, Vec<Key>) = places
+            .into_iter()
+            .map(|(_, key)| key)
+            .partition(|key| key.kind == Kind::Route);
+        let mut moved = self.arrange_routes(&routes, known, &mut dirty);
+        moved.extend(self.arrange_ssls(&ssls, &mut dirty));
+        let changed: BTreeSet<Key> = applied.changed.iter().cloned().collect();
+        moved.retain(|key| !changed.contains(key));
+        applied.changed.extend(moved);
         self.settle(dirty, &mut applied);
         applied
+    }
+
+    /// Puts certificates into this order; gives those that were somewhere else.
+    fn arrange_ssls(&mut self, order: &[Key], dirty: &mut Dirty) -> Vec<Key> {
+        let at: FxHashMap<&Arc<str>, usize> = order
+            .iter()
+            .enumerate()
+            .map(|(at, key)| (&key.id, at))
+            .collect();
+        let before: FxHashMap<Arc<str>, u64> = (0..)
+            .zip(&self.ssls)
+            .map(|(at, (id, ..))| (Arc::clone(id), at))
+            .collect();
+        self.ssls
+            .sort_by_key(|(id, ..)| at.get(id).copied().unwrap_or(usize::MAX));
+        let ids = self.ssls.iter().map(|(id, ..)| id);
+        let stayed: Vec<Option<u64>> = ids.clone().map(|id| before.get(id).copied()).collect();
+        let stayed: BTreeSet<usize> = ranks::kept(&stayed).into_iter().collect();
+        let moved: Vec<Key> = ids
+            .enumerate()
+            .filter(|(at, _)| !stayed.contains(at))
+            .map(|(_, id)| Key {
+                kind: Kind::Ssl,
+                id: Arc::clone(id),
+            })
+            .collect();
+        dirty.tls |= !moved.is_empty();
+        moved
     }
 
     fn put(&mut self, key: Key, raw: &Value, dirty: &mut Dirty, applied: &mut Applied) {
@@ -222,6 +274,7 @@ impl Graph {
         });
         match taken {
             Ok(()) => {
+                self.warn_of_unknown(&key, &mut applied.warnings);
                 self.prints.insert(key.clone(), print);
                 applied.changed.push(key);
             }
@@ -265,7 +318,6 @@ impl Graph {
             }
             Resource::Upstream(upstream) => {
                 let fresh = self.put_upstream(key, &upstream);
-                dirty.anything = true;
                 if fresh {
                     self.touch_users(key, dirty);
                 }
@@ -412,7 +464,6 @@ impl Graph {
             }
             Kind::Proto | Kind::Secret | Kind::StreamRoute => {}
         }
-        dirty.anything = true;
     }
 
     /// Replaces what a resource refers to.
@@ -505,6 +556,7 @@ impl Graph {
             return;
         }
         self.snapshot.match_reads_body = self.body_readers > 0;
+        self.snapshot.consumers_read_body = !self.body_reading_consumers.is_empty();
         self.snapshot.revision += 1;
         applied.snapshot = Some(self.snapshot());
     }
@@ -620,6 +672,7 @@ impl Graph {
     /// came about.
     pub fn describe(&self) -> Vec<String> {
         let mut lines = self.snapshot.router.dump();
+        lines.push(format!("routes in order: {:?}", self.routes_in_order()));
         let mut routes: Vec<_> = self
             .routes
             .values()
@@ -643,7 +696,10 @@ impl Graph {
             .collect();
         upstreams.sort();
         lines.extend(upstreams);
-        lines.push(format!("body readers: {}", self.body_readers));
+        lines.push(format!(
+            "body readers: {} and {:?}",
+            self.body_readers, self.body_reading_consumers
+        ));
         lines
     }
 }

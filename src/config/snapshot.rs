@@ -27,6 +27,9 @@ pub struct Snapshot {
     pub tls: Arc<SniTable>,
     /// Whether some route's `vars` look into the request body, which then has to be read first.
     pub match_reads_body: bool,
+    /// Whether a plugin of some consumer or group looks into the request body. Who the consumer
+    /// is shows only later, so it is read for every route with authentication then.
+    pub consumers_read_body: bool,
 }
 
 /// The label that puts a route on the general lane, with the value `general`. A label, because
@@ -123,11 +126,21 @@ impl MergedPlans {
     const KEEP: usize = 64;
 
     fn get(&self, version: u64, make: impl FnOnce() -> Merged) -> Arc<Merged> {
-        let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, found)) = plans.iter().find(|(v, _)| *v == version) {
-            return Arc::clone(found);
+        let lock = || self.plans.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = |plans: &VecDeque<(u64, Arc<Merged>)>| {
+            let (_, found) = plans.iter().find(|(v, _)| *v == version)?;
+            Some(Arc::clone(found))
+        };
+        let found = held(&lock());
+        if let Some(found) = found {
+            return found;
         }
+        // Made without the lock: other consumers' requests do not wait for it.
         let made = Arc::new(make());
+        let mut plans = lock();
+        if let Some(first) = held(&plans) {
+            return first;
+        }
         if plans.len() >= Self::KEEP {
             plans.pop_front();
         }

@@ -1,7 +1,7 @@
 //! The one task that changes the configuration.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use lockgate_plugin::{Problem, Problems};
 use tokio::sync::mpsc;
@@ -10,6 +10,10 @@ use super::graph::{Applied, Graph};
 use super::kind::Key;
 use super::snapshot::{Live, Snapshot};
 use super::source::Batch;
+
+/// How often replaced snapshots are looked at while requests hold some. Some are large, and the
+/// next change may be hours away.
+const RETIRED_LOOK: Duration = Duration::from_secs(1);
 
 /// What the status page shows of the configuration.
 #[derive(Clone, Default)]
@@ -52,10 +56,17 @@ impl Writer {
 
     /// Works until the source is gone.
     pub async fn run(mut self, mut batches: mpsc::Receiver<Result<Batch, Problems>>) {
-        while let Some(batch) = batches.recv().await {
-            match batch {
-                Ok(batch) => self.take(batch),
-                Err(problems) => self.refuse(problems),
+        loop {
+            let wait = if self.retired.is_empty() {
+                Duration::MAX
+            } else {
+                RETIRED_LOOK
+            };
+            match tokio::time::timeout(wait, batches.recv()).await {
+                Ok(Some(Ok(batch))) => self.take(batch),
+                Ok(Some(Err(problems))) => self.refuse(problems),
+                Ok(None) => return,
+                Err(_) => {}
             }
             self.retired.retain(|old| Arc::strong_count(old) > 1);
         }
@@ -124,4 +135,59 @@ fn names(keys: &[Key]) -> String {
         text.push(format!("and {} more", keys.len() - SHOWN));
     }
     text.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::catalogue::Catalogue;
+    use crate::config::compile::instance::Workshop;
+    use crate::config::kind::Kind;
+    use crate::document::read_yaml;
+    use crate::router::Mode;
+
+    /// How long the writer may take before the test fails.
+    const DEADLINE: Duration = Duration::from_secs(10);
+
+    fn batch(uri: &str) -> Batch {
+        let text = format!("routes: [{{id: 1, uri: {uri}, plugins: {{}}}}]");
+        let document = read_yaml(text.as_bytes(), "f").unwrap();
+        let route = Arc::new(document.value()["routes"][0].clone());
+        Batch {
+            resources: vec![(Key::new(Kind::Route, "1"), route, "routes[0]".to_owned())],
+            document,
+            warnings: Problems::default(),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_snapshot_goes_when_its_last_request_does_without_another_change() {
+        let workshop = Workshop {
+            catalogue: Catalogue::everything(lockgate_plugins::ALL),
+            shared: Default::default(),
+            states: Default::default(),
+            attr: Default::default(),
+            metadata: Default::default(),
+        };
+        let graph = Graph::new(workshop, Mode::HostUri, None);
+        let live = Arc::new(Live::new(graph.snapshot()));
+        let writer = Writer::new(graph, Arc::clone(&live), SharedReport::default());
+        let (send, batches) = mpsc::channel(1);
+        let running = tokio::spawn(writer.run(batches));
+        let request = live.snapshot();
+        send.send(Ok(batch("/a"))).await.unwrap();
+        let until = Instant::now() + DEADLINE;
+        while Arc::strong_count(&request) != 2 || live.peek().revision == 0 {
+            assert!(Instant::now() < until, "the change was not taken");
+            tokio::task::yield_now().await;
+        }
+        let old = Arc::downgrade(&request);
+        drop(request);
+        while old.strong_count() > 0 {
+            assert!(Instant::now() < until, "the old snapshot stays");
+            tokio::task::yield_now().await;
+        }
+        drop(send);
+        running.await.unwrap();
+    }
 }

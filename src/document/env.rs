@@ -12,7 +12,7 @@ use std::borrow::Cow;
 
 use lockgate_plugin::Problems;
 
-use super::{MAX_PROBLEMS, MAX_TEXT, end_of, problem};
+use super::{MAX_TEXT, end_of, problem};
 
 /// Replaces `${{NAME}}` and `${{NAME:=default}}`, spaces inside the braces allowed. Text that only
 /// looks similar stays as it is.
@@ -42,7 +42,7 @@ pub fn substitute_env<'a>(
         match env(reference.name).or_else(|| reference.default.map(str::to_owned)) {
             Some(value) => out.push_str(&value),
             // Enough to mend; to find a place costs the length of the text.
-            None if problems.len() >= MAX_PROBLEMS => {}
+            None if problems.len() >= Problems::MOST => {}
             None => {
                 let message = format!("can't find environment variable {}", reference.name);
                 let hint = format!(

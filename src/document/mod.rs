@@ -42,8 +42,6 @@ pub const MAX_NODES: usize = 10_000_000;
 /// Most values that anchors, aliases and merges may copy: a few lines of nested aliases can ask
 /// for billions.
 pub const MAX_COPIED_NODES: usize = 2_000_000;
-/// Problems kept of one text: whoever has more is not going to read them.
-const MAX_PROBLEMS: usize = 100;
 
 /// A text that was read: its value and the place of each part.
 #[derive(Clone, Debug)]
@@ -110,6 +108,18 @@ impl Document {
     ///
     /// The longest key that fits is taken, so keys with dots are found.
     pub fn place(&self, path: &str) -> Option<(u32, u32)> {
+        let (_, spot, _) = self.walk(path);
+        (spot.line > 0).then_some((spot.line, spot.column))
+    }
+
+    /// The part at `path`, as it was written.
+    pub fn get(&self, path: &str) -> Option<&Value> {
+        let (value, _, rest) = self.walk(path);
+        rest.is_empty().then_some(value)
+    }
+
+    /// Follows `path` as far as it leads: the part there, its place, and what remains.
+    fn walk<'p>(&self, path: &'p str) -> (&Value, Spot, &'p str) {
         let (mut value, mut spot, mut rest) = (&self.value, self.root, path);
         while !rest.is_empty() {
             let step = match value {
@@ -125,7 +135,7 @@ impl Document {
             };
             (value, spot, rest) = (child, *next, remaining);
         }
-        (spot.line > 0).then_some((spot.line, spot.column))
+        (value, spot, rest)
     }
 
     /// Fills in the file and the place of each problem that has none. `prefix` is put before the
@@ -160,17 +170,13 @@ fn key_step<'v, 'p>(
     rest: &'p str,
 ) -> Option<(usize, &'v Value, &'p str)> {
     let rest = rest.strip_prefix('.').unwrap_or(rest);
-    let mut best: Option<(usize, &Value, &str, usize)> = None;
-    for (at, (key, value)) in map.iter().enumerate() {
-        let Some(remaining) = rest.strip_prefix(key.as_str()) else {
-            continue;
-        };
-        let ends = remaining.is_empty() || remaining.starts_with(['.', '[']);
-        if ends && best.is_none_or(|(.., len)| key.len() >= len) {
-            best = Some((at, value, remaining, key.len()));
-        }
-    }
-    best.map(|(at, value, remaining, _)| (at, value, remaining))
+    let ends = rest.rmatch_indices(['.', '[']).map(|(at, _)| at);
+    let (end, value) = std::iter::once(rest.len())
+        .chain(ends)
+        .find_map(|end| Some((end, map.get(&rest[..end])?)))?;
+    // The map does not tell positions, but comparing addresses is next to nothing.
+    let at = map.values().position(|item| std::ptr::eq(item, value))?;
+    Some((at, value, &rest[end..]))
 }
 
 /// The text as UTF-8 of bearable length, byte order mark removed.

@@ -304,6 +304,6 @@ fn references_that_do_not_end_cost_nothing() {
     let missing = "${{A}}\n".repeat(200_000);
     assert_eq!(
         substitute_env(&missing, &env, "f").unwrap_err().len(),
-        MAX_PROBLEMS
+        Problems::MOST
     );
 }

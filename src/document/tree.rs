@@ -8,7 +8,7 @@ use std::sync::Arc;
 use lockgate_plugin::Problems;
 use serde_json::{Map, Value};
 
-use super::{MAX_COPIED_NODES, MAX_DEPTH, MAX_NODES, MAX_PROBLEMS, MAX_TEXT, count, problem};
+use super::{MAX_COPIED_NODES, MAX_DEPTH, MAX_NODES, MAX_TEXT, count, problem};
 
 /// Where one part was written.
 #[derive(Clone, Copy, Debug, Default)]
@@ -328,7 +328,7 @@ impl<'f> Tree<'f> {
         message: impl Into<String>,
     ) -> Result<(), Problems> {
         self.problems.push(problem(self.file, Some(place), message));
-        if self.problems.len() < MAX_PROBLEMS {
+        if self.problems.len() < Problems::MOST {
             Ok(())
         } else {
             Err(std::mem::take(&mut self.problems))

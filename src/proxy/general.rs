@@ -27,8 +27,8 @@ use super::view::{Req, Resp, edit_request, edit_response};
 use crate::tls::HandshakeFacts;
 use crate::upstream::{Timeouts, limit_peer};
 
-/// What Pingora keeps in memory of a request body for a retry. Also the most that routes whose
-/// `vars` look into the body can see of it.
+/// What Pingora keeps in memory of a request body for a retry. Also the most that variables about
+/// the body can see of it.
 pub const BODY_IN_MEMORY: usize = 64 * 1024;
 
 /// Pingora's view of the gateway.
@@ -110,22 +110,19 @@ impl General {
         };
         exchange.work.conn_requests = lane.front.as_ref().map_or(1, |front| front.requests);
         let reads_body = exchange.match_reads_body();
-        lane.exchange = Some(exchange);
+        let exchange = lane.exchange.insert(exchange);
         begun?;
         self.check_length(session)?;
-        if reads_body && !session.is_body_empty() {
-            let body = read_body(session).await?;
-            if let Some(exchange) = &mut lane.exchange {
-                exchange.work.body = body;
-            }
+        if reads_body {
+            exchange.work.body = read_body(session).await?;
         }
-        let Some(exchange) = &mut lane.exchange else {
-            return Err(FaultKind::Internal.into());
-        };
-        let req = Req::new(session.req_header());
         if !exchange.is_found() {
-            exchange.find(&self.core, &req)?;
+            exchange.find(&self.core, &Req::new(session.req_header()))?;
         }
+        if !reads_body && exchange.plugins_read_body() {
+            exchange.work.body = read_body(session).await?;
+        }
+        let req = Req::new(session.req_header());
         exchange.decide(&req).await?;
         exchange.choose(&req).await?;
         lane.websocket = exchange.route().is_some_and(|route| route.websocket);
@@ -145,6 +142,9 @@ impl General {
 
 /// Reads the request body as far as Pingora can give it back to the upstream.
 async fn read_body(session: &mut Session) -> Result<Option<Bytes>, Stop> {
+    if session.is_body_empty() {
+        return Ok(None);
+    }
     let known = session.req_header().headers.get(header::CONTENT_LENGTH);
     let known = known.and_then(|v| v.to_str().ok()?.parse::<usize>().ok());
     // A body that may not fit is left alone: it streams upstream, and variables about it are nil.
@@ -291,6 +291,10 @@ impl ProxyHttp for General {
             None => drop(upstream.remove_header(key.name())),
         });
         done?;
+        if work.body.is_some() {
+            // The client was told to go on already, and is not to hear it twice.
+            upstream.remove_header(&header::EXPECT);
+        }
         if let Some(method) = &edits.method {
             let method = http::Method::from_bytes(method);
             upstream.set_method(method.map_err(|_| Error::new_in(ErrorType::InternalError))?);

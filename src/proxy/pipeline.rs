@@ -7,7 +7,8 @@
 //! | step | function |
 //! |---|---|
 //! | head complete: normal form of the path, client address | [`Exchange::begin`] |
-//! | route, rewrite, consumer, access | [`Exchange::decide`] |
+//! | route | [`Exchange::find`] |
+//! | rewrite, consumer, access | [`Exchange::decide`] |
 //! | node chosen, before_proxy | [`Exchange::choose`] |
 //! | another node after a failure | [`Exchange::retry`] |
 //! | response head: header_filter | [`Exchange::response_head`] |
@@ -118,6 +119,17 @@ impl Exchange {
     /// Whether finding the route needs the request body.
     pub fn match_reads_body(&self) -> bool {
         self.bound.snap.match_reads_body
+    }
+
+    /// Whether a plugin that may run on the route that was found needs the request body.
+    pub fn plugins_read_body(&self) -> bool {
+        let Bound { snap, route, .. } = &self.bound;
+        let global = &snap.global;
+        let on_route = |route: &Arc<Route>| {
+            let consumer = route.plan.finds_consumer() || global.finds_consumer();
+            route.plan.needs_body() || (snap.consumers_read_body && consumer)
+        };
+        global.needs_body() || route.as_ref().is_some_and(on_route)
     }
 
     /// Runs rewrite, attaches the consumer's plugins, runs access. The route was looked for with

@@ -226,10 +226,8 @@ pub(super) fn dump<T>(paths: &Paths<T>, before: &str, lines: &mut Vec<String>) {
         for (kind, list) in ["=", "^"].into_iter().zip(node.slots()) {
             for c in list.iter() {
                 let (shape, uri, id) = (node.shape(), c.uri(), &c.entry.id);
-                let (priority, order) = (c.entry.priority, c.entry.order);
-                lines.push(format!(
-                    "{before}{kind}{shape} {uri} -> {id} {priority} {order}"
-                ));
+                let priority = c.entry.priority;
+                lines.push(format!("{before}{kind}{shape} {uri} -> {id} {priority}"));
             }
         }
     });

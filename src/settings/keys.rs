@@ -14,6 +14,7 @@ use serde_json::Value;
 use super::read::shown;
 use super::units;
 use crate::config::catalogue::APISIX;
+use crate::document::Document;
 use table::KEYS;
 
 /// What is known of a key.
@@ -21,11 +22,22 @@ use table::KEYS;
 struct Key {
     kind: Kind,
     fate: Fate,
+    /// It is a secret, or may hold one: its value is never shown.
+    secret: bool,
 }
 
 impl Key {
     const fn of(kind: Kind, fate: Fate) -> Key {
-        Key { kind, fate }
+        Key {
+            kind,
+            fate,
+            secret: false,
+        }
+    }
+
+    const fn secret(mut self) -> Key {
+        self.secret = true;
+        self
     }
 }
 
@@ -68,9 +80,15 @@ enum Fate {
 const OFF: &[&str] = &["false", "\"\"", "[]", "{}"];
 
 /// Notes unknown keys and wrong types as problems and keys without effect as warnings, one for each.
-pub(super) fn check(root: &Value, out: &mut Problems, warnings: &mut Problems) {
+pub(super) fn check(
+    document: &Document,
+    root: &Value,
+    out: &mut Problems,
+    warnings: &mut Problems,
+) {
     if !root.is_object() {
-        out.add("", format!("settings are a mapping, found {}", shown(root)));
+        let found = shown(document, "", root);
+        out.add("", format!("settings are a mapping, found {found}"));
         return;
     }
     let custom = |name: &str| {
@@ -78,6 +96,7 @@ pub(super) fn check(root: &Value, out: &mut Problems, warnings: &mut Problems) {
         list.is_some_and(|list| list.iter().any(|item| item.as_str() == Some(name)))
     };
     Walk {
+        document,
         out,
         warnings,
         custom: &custom,
@@ -86,6 +105,7 @@ pub(super) fn check(root: &Value, out: &mut Problems, warnings: &mut Problems) {
 }
 
 struct Walk<'a> {
+    document: &'a Document,
     out: &'a mut Problems,
     warnings: &'a mut Problems,
     /// Whether a name is in the `plugins` list: a plugin of one's own may have attributes.
@@ -98,8 +118,7 @@ impl Walk<'_> {
             // A section whose keys are all commented out is null; an empty list is a way to write
             // an empty mapping.
             if !value.is_null() && !value.as_array().is_some_and(Vec::is_empty) {
-                self.out
-                    .add(path, format!("expected a mapping, found {}", shown(value)));
+                self.wrong(path, "a mapping", value);
             }
             return;
         };
@@ -111,7 +130,7 @@ impl Walk<'_> {
                 None if path == "plugin_attr"
                     && (APISIX.contains(&name.as_str()) || (self.custom)(name)) =>
                 {
-                    self.key(&below, Key::of(Kind::Free, Fate::Moot), value);
+                    self.key(&below, table::PLUGIN_ATTR, value);
                 }
                 None => self.unknown(path, name),
             }
@@ -132,9 +151,14 @@ impl Walk<'_> {
             return self.section(path, value);
         }
         if let Some(expected) = mismatch(key.kind, value) {
-            self.out
-                .add(path, format!("expected {expected}, found {}", shown(value)));
+            self.wrong(path, expected, value);
         }
+    }
+
+    fn wrong(&mut self, path: &str, expected: &str, value: &Value) {
+        let found = shown(self.document, path, value);
+        self.out
+            .add(path, format!("expected {expected}, found {found}"));
     }
 
     fn unknown(&mut self, section: &str, name: &str) {
@@ -182,6 +206,19 @@ fn find(path: &str) -> Option<Key> {
     KEYS.iter()
         .find(|(known, _)| *known == path)
         .map(|(_, key)| *key)
+}
+
+/// Whether a value may not be shown: a secret, a part of one, or a section that has one.
+pub(super) fn is_secret(path: &str) -> bool {
+    let within = |inner: &str, outer: &str| {
+        inner
+            .strip_prefix(outer)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+    };
+    let secret = |(known, key): &(&str, Key)| {
+        key.secret && (path.is_empty() || within(path, known) || within(known, path))
+    };
+    KEYS.iter().any(secret) || (within(path, "plugin_attr") && find(path).is_none())
 }
 
 /// Whether keys are known below a path.

@@ -58,13 +58,14 @@ pub(super) fn tls(read: &mut Reader<'_>) -> TlsSettings {
         .text("apisix.ssl.ssl_protocols")
         .unwrap_or_else(|| "TLSv1.2 TLSv1.3".into());
     let protocols: Vec<String> = protocols.split_whitespace().map(str::to_owned).collect();
-    for protocol in &protocols {
-        if !["TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3"].contains(&protocol.as_str()) {
-            read.fail(
-                "apisix.ssl.ssl_protocols",
-                format!("`{protocol}` is not a version; allowed: TLSv1, TLSv1.1, TLSv1.2, TLSv1.3"),
-            );
-        }
+    const VERSIONS: [&str; 4] = ["TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3"];
+    if !protocols
+        .iter()
+        .all(|protocol| VERSIONS.contains(&protocol.as_str()))
+        && let Some(found) = read.value("apisix.ssl.ssl_protocols")
+    {
+        let expected = format!("some of {}", VERSIONS.join(", "));
+        read.wrong("apisix.ssl.ssl_protocols", &expected, found);
     }
     TlsSettings {
         listen,
@@ -92,7 +93,7 @@ pub(super) fn address(read: &mut Reader<'_>, path: &str, default: IpAddr) -> IpA
         return default;
     };
     parse_ip(&text).unwrap_or_else(|| {
-        read.fail(path, format!("expected an address, found `{text}`"));
+        read.wrong(path, "an address", &Value::String(text));
         default
     })
 }

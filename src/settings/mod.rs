@@ -245,14 +245,14 @@ pub fn parse(
     let mut out = Problems::default();
     let mut warnings = Problems::default();
     let value = read::fill_in(document.value(), env, &mut out);
-    keys::check(&value, &mut out, &mut warnings);
+    keys::check(&document, &value, &mut out, &mut warnings);
     let home = Home::of(path);
     if env("APISIX_PROFILE").is_some_and(|profile| !profile.is_empty()) {
         let text = "environment variable APISIX_PROFILE has no effect: the files are the ones named \
                     by --config and beside it";
         warnings.add("", text);
     }
-    let mut reader = Reader::new(&value, &mut out, &mut warnings);
+    let mut reader = Reader::new(&document, &value, &mut out, &mut warnings);
     let settings = settings(&mut reader, &home, env, implemented);
     listen::check_conflicts(&settings, &mut out);
     document.locate(&mut out, "");

@@ -56,10 +56,8 @@ pub(super) fn real_ip(read: &mut Reader<'_>) -> RealIp {
         .text("nginx_config.http.real_ip_header")
         .unwrap_or_else(|| "X-Real-IP".into());
     if header.parse::<lockgate_plugin::HeaderKey>().is_err() {
-        read.fail(
-            "nginx_config.http.real_ip_header",
-            format!("expected a header name, found `{header}`"),
-        );
+        let found = Value::String(header.clone());
+        read.wrong("nginx_config.http.real_ip_header", "a header name", &found);
     }
     let recursive = match read.value("nginx_config.http.real_ip_recursive") {
         // nginx's words, since that is what the original passes on.
@@ -151,10 +149,8 @@ fn log_file(read: &mut Reader<'_>, path: &str) -> Option<String> {
     if !file.starts_with("syslog:") {
         return Some(file);
     }
-    read.fail(
-        path,
-        format!("expected a file, found `{file}`: syslog is not written to by this version"),
-    );
+    let expected = "a file (syslog is not written to by this version)";
+    read.wrong(path, expected, &Value::String(file));
     None
 }
 

@@ -53,10 +53,8 @@ pub(super) fn attr(read: &mut Reader<'_>) -> PrometheusAttr {
         .text(&uri)
         .unwrap_or_else(|| "/apisix/prometheus/metrics".into());
     if !export_uri.starts_with('/') {
-        read.fail(
-            &uri,
-            format!("expected a path that begins with `/`, found `{export_uri}`"),
-        );
+        let found = Value::String(export_uri.clone());
+        read.wrong(&uri, "a path that begins with `/`", &found);
     }
     let attr = PrometheusAttr {
         export_uri,

@@ -1,18 +1,20 @@
 //! Typed reading of settings; every mistake is noted and the default goes on.
 
-use std::net::IpAddr;
 use std::time::Duration;
 
 use ipnet::IpNet;
 use lockgate_plugin::problem::At;
-use lockgate_plugin::{Problem, Problems};
+use lockgate_plugin::{Problem, Problems, network};
 use serde_json::{Map, Value};
 
 use super::units;
-use crate::document::substitute_env;
+use crate::document::{Document, substitute_env};
 
 /// Reads values by path.
 pub(super) struct Reader<'a> {
+    /// What was written.
+    document: &'a Document,
+    /// The same with values from the environment.
     root: &'a Value,
     out: &'a mut Problems,
     warnings: &'a mut Problems,
@@ -20,11 +22,13 @@ pub(super) struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     pub(super) fn new(
+        document: &'a Document,
         root: &'a Value,
         out: &'a mut Problems,
         warnings: &'a mut Problems,
     ) -> Reader<'a> {
         Reader {
+            document,
             root,
             out,
             warnings,
@@ -68,7 +72,8 @@ impl<'a> Reader<'a> {
 
     /// Notes a value that is not what it has to be.
     pub(super) fn wrong(&mut self, path: &str, expected: &str, found: &Value) {
-        self.fail(path, format!("expected {expected}, found {}", shown(found)));
+        let found = shown(self.document, path, found);
+        self.fail(path, format!("expected {expected}, found {found}"));
     }
 
     pub(super) fn flag(&mut self, path: &str, default: bool) -> bool {
@@ -155,11 +160,7 @@ impl<'a> Reader<'a> {
         let mut nets = Vec::new();
         for (i, item) in list.iter().enumerate() {
             let text = item.as_str().unwrap_or_default();
-            let net = text
-                .parse::<IpNet>()
-                .ok()
-                .or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from));
-            match net {
+            match network(text) {
                 Some(net) => nets.push(net),
                 None if text == "unix:" => {}
                 None => self.wrong(&format!("{path}[{i}]"), "an address or network", item),
@@ -169,9 +170,21 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A value in an error text: short, on one line.
-pub(super) fn shown(value: &Value) -> String {
+/// The value at `path` in an error text: short, on one line. Of what is or holds a secret, and of
+/// what the file does not say itself, only the type: errors end up in logs and tickets.
+pub(super) fn shown(document: &Document, path: &str, value: &Value) -> String {
     const LONGEST: usize = 60;
+    let kind = match value {
+        Value::Null | Value::Bool(_) => "",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a text",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "a mapping",
+    };
+    let hidden = super::keys::is_secret(path) || document.get(path) != Some(value);
+    if hidden && !kind.is_empty() {
+        return kind.to_owned();
+    }
     let text = value.to_string();
     match text.char_indices().nth(LONGEST) {
         Some((end, _)) => format!("{}…", &text[..end]),

@@ -8,6 +8,7 @@ fn read(text: &str) -> Result<(Settings, Vec<Problem>), Problems> {
     let env = |name: &str| match name {
         "PORT" => Some("8080".to_owned()),
         "FLAG" => Some("true".to_owned()),
+        "SECRET" => Some("edd1 c9f0".to_owned()),
         _ => None,
     };
     parse(

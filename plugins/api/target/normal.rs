@@ -191,6 +191,14 @@ pub(super) fn keep_slashes(path: &[u8]) -> Option<String> {
     })
 }
 
+/// Whether a segment is a dot segment with a dot that is still escaped.
+pub(super) fn is_escaped_dots(segment: &str) -> bool {
+    matches!(
+        &*segment.to_ascii_lowercase(),
+        "%2e" | "%2e%2e" | ".%2e" | "%2e."
+    )
+}
+
 /// Removes `;parameters` from every segment, as servlet containers do.
 pub(super) fn without_parameters(path: &str) -> Result<String, BadTarget> {
     let mut out = String::with_capacity(path.len());
@@ -202,12 +210,8 @@ pub(super) fn without_parameters(path: &str) -> Result<String, BadTarget> {
             // A container drops the parameters first and would then see the dot segment.
             Some((".", _) | ("..", _)) => return Err(BadTarget::Parameters),
             Some(("", _)) if !last => return Err(BadTarget::Parameters),
-            Some((name, _)) => {
-                if name.eq_ignore_ascii_case("%2e") || name.eq_ignore_ascii_case("%2e%2e") {
-                    return Err(BadTarget::Parameters);
-                }
-                out.push_str(name);
-            }
+            Some((name, _)) if is_escaped_dots(name) => return Err(BadTarget::Parameters),
+            Some((name, _)) => out.push_str(name),
         }
         if !last {
             out.push('/');

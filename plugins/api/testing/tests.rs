@@ -69,8 +69,8 @@ impl Plugin for Probe {
 
     fn rewrite<'a>(&'a self, cx: &'a mut Ctx<'_>) -> Outcome<'a> {
         let key = cx
-            .header_str(&HeaderKey::constant("apikey"))
-            .map(str::to_owned);
+            .header(&HeaderKey::constant("apikey"))
+            .map(|key| String::from_utf8_lossy(key).into_owned());
         if let Some(key) = key {
             let Some(found) = cx.find_credential("probe", &key) else {
                 return Ok(Step::Reply(

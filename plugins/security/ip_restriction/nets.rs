@@ -11,13 +11,6 @@ pub(super) struct Nets {
     v6: Vec<(u128, u128)>,
 }
 
-/// An address or a network such as `10.0.0.0/8`; bits beyond the prefix do not matter.
-pub(super) fn network(text: &str) -> Option<IpNet> {
-    text.parse::<IpNet>()
-        .ok()
-        .or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from))
-}
-
 impl FromIterator<IpNet> for Nets {
     fn from_iter<I: IntoIterator<Item = IpNet>>(list: I) -> Nets {
         let mut nets = Nets::default();
@@ -68,6 +61,7 @@ fn within<T: Ord + Copy>(ranges: &[(T, T)], at: T) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lockgate_plugin::network;
 
     fn check(list: &[&str], inside: &[&str], outside: &[&str]) {
         let nets: Nets = list.iter().map(|text| network(text).unwrap()).collect();

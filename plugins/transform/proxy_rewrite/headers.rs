@@ -1,7 +1,7 @@
 //! Header changes of the upstream request: add, then set, then remove.
 
 use bytes::Bytes;
-use lockgate_plugin::{Ctx, HeaderKey, Problem, Problems, Template};
+use lockgate_plugin::{Ctx, HeaderKey, Problem, Problems, Template, Var};
 use serde_json::{Map, Value};
 
 use crate::text::name_and_value;
@@ -90,6 +90,12 @@ impl HeaderChanges {
         self.wants_groups
     }
 
+    /// Whether some value uses a variable of which `is` holds.
+    pub(super) fn any_var(&self, is: &dyn Fn(&Var) -> bool) -> bool {
+        let uses = |op: &Op| matches!(op, Op::Add(_, text) | Op::Set(_, text) if text.any_var(is));
+        self.ops.iter().any(uses)
+    }
+
     pub(super) fn apply(&self, cx: &mut Ctx<'_>, groups: Option<&[Option<String>]>) {
         for op in &self.ops {
             match op {
@@ -132,6 +138,16 @@ impl Text {
 
     fn is_grouped(&self) -> bool {
         matches!(self, Text::Grouped(_))
+    }
+
+    fn any_var(&self, is: &dyn Fn(&Var) -> bool) -> bool {
+        match self {
+            Text::Constant(_) => false,
+            Text::Template(template) => template.any_var(is),
+            Text::Grouped(parts) => parts
+                .iter()
+                .any(|part| matches!(part, Part::Text(template) if template.any_var(is))),
+        }
     }
 
     fn render(&self, cx: &Ctx<'_>, groups: Option<&[Option<String>]>) -> Bytes {

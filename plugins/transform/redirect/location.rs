@@ -48,6 +48,12 @@ impl Location {
         Location { pieces }
     }
 
+    /// Whether it uses a variable of which `is` holds.
+    pub(super) fn any_var(&self, is: &dyn Fn(&Var) -> bool) -> bool {
+        let uses = |piece: &Piece| matches!(piece, Piece::Var(var) if is(var));
+        self.pieces.iter().any(uses)
+    }
+
     /// The address for a request. A variable without a value stands for nothing.
     pub(super) fn render(&self, cx: &Ctx<'_>) -> String {
         let mut out = String::new();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use lockgate_plugin::{Ctx, HeaderKey, Problems};
+use lockgate_plugin::{Ctx, HeaderKey, Problems, Var};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -74,6 +74,12 @@ impl Edits {
                 .extend(text::name_and_value(&name, "", &mut out.at_index(i)));
         }
         edits
+    }
+
+    /// Whether some value uses a variable of which `is` holds.
+    pub(super) fn any_var(&self, is: &dyn Fn(&Var) -> bool) -> bool {
+        let mut values = self.add.iter().chain(&self.set);
+        values.any(|(_, value)| value.any_var(is))
     }
 
     pub(super) fn apply(&self, cx: &mut Ctx<'_>) {

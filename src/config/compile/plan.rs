@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use lockgate_plugin::{Expr, Handler, Phase, Phases, PluginDef};
+use lockgate_plugin::{Expr, Handler, Phase, Phases, PluginDef, Var};
 use serde_json::Value;
 
 /// Where a plugin's configuration came from. The order is the precedence, lowest first.
@@ -64,6 +64,20 @@ pub struct Instance {
     pub conf: Option<Arc<Value>>,
 }
 
+impl Instance {
+    /// Whether it uses a variable of which `is` holds when it runs.
+    pub fn any_var(&self, is: &dyn Fn(&Var) -> bool) -> bool {
+        let gate = self.meta.gate.as_ref();
+        let runs = self.handler.as_ref().filter(|_| !self.meta.disable);
+        runs.is_some_and(|handler| handler.any_var(is) || gate.is_some_and(|gate| gate.any_var(is)))
+    }
+
+    /// Whether it looks into the request body.
+    pub fn needs_body(&self) -> bool {
+        self.any_var(&Var::needs_body)
+    }
+}
+
 /// The instances of one resource.
 pub type Instances = Arc<[Arc<Instance>]>;
 
@@ -97,6 +111,8 @@ pub struct Plan {
     phases: [Box<[Link]>; 6],
     /// The union of all links' phases.
     used: Phases,
+    needs_body: bool,
+    finds_consumer: bool,
     /// Every enabled plugin, in order of priority.
     names: Box<[&'static str]>,
 }
@@ -110,6 +126,16 @@ impl Plan {
     /// Whether any plugin acts in a phase.
     pub fn uses(&self, phase: Phase) -> bool {
         self.used.has(phase)
+    }
+
+    /// Whether any plugin looks into the request body.
+    pub fn needs_body(&self) -> bool {
+        self.needs_body
+    }
+
+    /// Whether any plugin may find the consumer.
+    pub fn finds_consumer(&self) -> bool {
+        self.finds_consumer
     }
 
     /// Whether a plugin is enabled in this plan.
@@ -145,8 +171,13 @@ impl Plan {
 
     /// A plan of instances that are all to run.
     pub fn of<'a>(instances: impl Iterator<Item = (Level, &'a Instance)>) -> Plan {
+        let (mut needs_body, mut finds_consumer) = (false, false);
         let mut links: Vec<Link> = instances
             .filter(|(_, instance)| !instance.meta.disable)
+            .inspect(|(_, instance)| {
+                needs_body |= instance.needs_body();
+                finds_consumer |= instance.def.credential.is_some();
+            })
             .filter_map(|(level, instance)| {
                 Some(Link {
                     handler: Arc::clone(instance.handler.as_ref()?),
@@ -178,6 +209,8 @@ impl Plan {
         Plan {
             phases,
             used,
+            needs_body,
+            finds_consumer,
             names: links.iter().map(|link| link.handler.name()).collect(),
         }
     }

@@ -23,10 +23,11 @@ fn feed(value: &Value, seed: u8, hasher: &mut DefaultHasher) {
     match value {
         Value::Null => 0_u8.hash(hasher),
         Value::Bool(b) => (1_u8, b).hash(hasher),
-        // `1` and `1.0` mean the same to everything that reads them.
-        Value::Number(n) => match n.as_f64().filter(|f| f.abs() <= MAX_EXACT) {
-            Some(f) => (2_u8, (f + 0.0).to_bits()).hash(hasher),
-            None => (3_u8, n.to_string()).hash(hasher),
+        // Apart by what they are read as: no two of them may feed the same bytes.
+        Value::Number(n) => match (n.as_u64(), n.as_i64()) {
+            (Some(n), _) => (2_u8, n).hash(hasher),
+            (_, Some(n)) => (3_u8, n).hash(hasher),
+            _ => (7_u8, n.as_f64().map(f64::to_bits)).hash(hasher),
         },
         Value::String(text) => (4_u8, text).hash(hasher),
         Value::Array(list) => {
@@ -51,9 +52,6 @@ fn feed(value: &Value, seed: u8, hasher: &mut DefaultHasher) {
     }
 }
 
-/// Above it, different whole numbers may be one floating-point number.
-const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -64,7 +62,7 @@ mod tests {
         let a = fingerprint(&json!({"a": 1, "b": [1, 2], "c": {"d": null}}));
         assert_eq!(
             a,
-            fingerprint(&json!({"c": {"d": null}, "b": [1, 2], "a": 1.0}))
+            fingerprint(&json!({"c": {"d": null}, "b": [1, 2], "a": 1}))
         );
         for other in [
             json!({"a": 1, "b": [2, 1], "c": {"d": null}}),
@@ -80,11 +78,17 @@ mod tests {
         differ(json!([]), json!({}));
         differ(json!(["ab", "c"]), json!(["a", "bc"]));
         differ(json!(u64::MAX), json!(u64::MAX - 1));
+        differ(
+            json!(9_007_199_254_740_992_u64),
+            json!(9_007_199_254_740_993_u64),
+        );
+        differ(json!(i64::MIN), json!(i64::MIN + 1));
+        differ(json!(1), json!(1.0));
+        differ(json!(1), json!(-1));
         differ(json!(true), json!(1));
         differ(
             json!({"a": {"b": 1}, "c": 2}),
             json!({"a": {"b": 2}, "c": 1}),
         );
-        assert_eq!(fingerprint(&json!(0.0)), fingerprint(&json!(-0.0)));
     }
 }

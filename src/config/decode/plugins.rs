@@ -35,42 +35,28 @@ pub(super) fn check(
         out.add("", "expect object to have at most 1 properties");
     }
     for (name, conf) in plugins {
-        if let Some(def) = find(name, catalogue, &mut out, &mut warnings) {
+        if let Some(def) = find(name, catalogue, &mut out) {
             check_one(def, conf, owner, &mut out, &mut warnings);
         }
     }
 }
 
 /// The plugin of a name. What there is to say about the name is said.
-fn find(
-    name: &str,
-    catalogue: &Catalogue,
-    out: &mut Problems,
-    warnings: &mut Problems,
-) -> Option<&'static PluginDef> {
-    match catalogue.find(name) {
-        Found::Ready(def) => Some(def),
-        Found::NotEnabled(def) => {
-            warnings.add(
-                name,
-                "the plugin is not in the `plugins` list of config.yaml: it never runs",
-            );
-            Some(def)
-        }
-        Found::NotAvailable => {
-            out.add(
-                name,
-                format!("plugin {name} is not available in this version"),
-            );
-            None
-        }
-        Found::Unknown(close) => {
-            let mut problem = Problem::new(name, format!("unknown plugin [{name}]"));
-            problem.hint = close.map(|close| format!("did you mean `{close}`?"));
-            out.push(problem);
-            None
-        }
-    }
+fn find(name: &str, catalogue: &Catalogue, out: &mut Problems) -> Option<&'static PluginDef> {
+    let unknown = Problem::new(name, format!("unknown plugin [{name}]"));
+    let problem = match catalogue.find(name) {
+        Found::Ready(def) => return Some(def),
+        // Without it the resource would be served unguarded.
+        Found::NotEnabled => unknown.hint("it is not in the `plugins` list of config.yaml"),
+        Found::NotAvailable => Problem::new(
+            name,
+            format!("plugin {name} is not available in this version"),
+        ),
+        Found::Unknown(Some(close)) => unknown.hint(format!("did you mean `{close}`?")),
+        Found::Unknown(None) => unknown,
+    };
+    out.push(problem);
+    None
 }
 
 fn check_one(
@@ -95,9 +81,7 @@ fn check_one(
             }
         }
         // Taken as they are written, they would be passwords that everybody can read here.
-        let refused = owner != Owner::Requests && def.credential.is_some();
-        let mut at = warnings.at(def.name);
-        references(&plain, if refused { &mut found } else { &mut at });
+        references(&plain, &mut found);
     }
     if meta.disable && !found.is_empty() {
         let hint = found
@@ -139,10 +123,17 @@ pub(super) fn check_metadata(
     warnings: &mut Problems,
 ) {
     match catalogue.find(name) {
-        Found::Ready(def) | Found::NotEnabled(def) => match &def.metadata {
-            Some((_, check)) => check(value, out),
+        Found::Ready(def) => match &def.metadata {
+            Some((_, check)) => {
+                check(value, out);
+                references(value, out);
+            }
             None => warnings.add("", "the plugin has no metadata: this has no effect"),
         },
+        Found::NotEnabled => warnings.add(
+            "",
+            "the plugin is not in the `plugins` list of config.yaml: this has no effect",
+        ),
         Found::NotAvailable => {
             warnings.add(
                 "",

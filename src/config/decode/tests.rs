@@ -90,26 +90,47 @@ fn plugins_are_checked_by_their_own_schema() {
            (_meta.priority: wrong type: expected integer)",
         ],
     );
-    warns(
-        Kind::Route,
-        with(json!({"echo": {"body": "$secret://vault/1/a"}})),
-        &["plugins.echo.body: references to secrets are not resolved by this version"],
-    );
+    for reference in ["$secret://vault/1/a", "$env://NAME", "$ENV://NAME"] {
+        check(
+            Kind::Route,
+            with(json!({"echo": {"body": reference}})),
+            &["plugins.echo.body: references to secrets are not resolved by this version"],
+        );
+        let metadata = json!({"allow_origins": {"a": reference}});
+        let key = Key::new(Kind::PluginMetadata, "cors");
+        let refused = decode(&key, &metadata, &catalogue(), &mut Problems::default());
+        assert!(refused.is_err(), "{metadata}");
+    }
 }
 
 #[test]
-fn a_plugin_that_is_not_enabled_is_checked_and_never_runs() {
+fn a_plugin_that_is_not_enabled_is_unknown() {
     let catalogue = Catalogue::new(lockgate_plugins::ALL, vec!["cors".to_owned()]);
-    let of = |body: Value| {
-        let raw = json!({"uri": "/a", "plugins": {"echo": {"body": body}}});
-        lines(Kind::Route, &raw, &catalogue)
-    };
-    let warning =
-        "plugins.echo: the plugin is not in the `plugins` list of config.yaml: it never runs";
-    assert_eq!(of(json!("x")), (vec![], vec![warning.to_owned()]));
+    let of = |kind: Kind, raw: Value| lines(kind, &raw, &catalogue);
+    let unknown = "plugins.echo: unknown plugin [echo] \
+                   (it is not in the `plugins` list of config.yaml)";
+    let plugins = json!({"echo": {"body": "x"}, "cors": {}});
+    for kind in [Kind::Route, Kind::Service, Kind::Consumer, Kind::GlobalRule] {
+        let raw = match kind {
+            Kind::Route => json!({"uri": "/a", "plugins": plugins}),
+            Kind::Consumer => json!({"username": "1", "plugins": plugins}),
+            _ => json!({"plugins": plugins}),
+        };
+        assert_eq!(
+            of(kind, raw),
+            (vec![unknown.to_owned()], vec![]),
+            "{kind:?}"
+        );
+    }
+    let disabled = json!({"uri": "/a", "plugins": {"echo": {"_meta": {"disable": true}}}});
+    assert_eq!(of(Kind::Route, disabled).0, [unknown]);
+    let mut warnings = Problems::default();
+    let key = Key::new(Kind::PluginMetadata, "echo");
+    assert!(decode(&key, &json!({}), &catalogue, &mut warnings).is_ok());
     assert_eq!(
-        of(json!(1)).0,
-        ["plugins.echo.body: wrong type: expected string, got number"]
+        warnings.to_string(),
+        "plugin_metadata/echo: the plugin is not in the `plugins` list of config.yaml: \
+         this has no effect"
     );
 }
 

@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use lockgate_plugin::{Consumer as ConsumerInfo, ConsumerCredential, Problems};
@@ -130,6 +131,7 @@ impl Graph {
             }
         }
         self.snapshot.consumers.remove(name);
+        self.body_reading_consumers.remove(name);
     }
 
     /// Puts a consumer and its credentials into the table.
@@ -162,13 +164,10 @@ impl Graph {
             node.known
                 .push((presented.plugin, presented.key.clone(), made));
         }
-        let mut own: Vec<_> = self
-            .credentials
-            .iter()
-            .filter(|(_, c)| c.consumer == *name)
-            .collect();
-        own.sort_by(|a, b| a.0.cmp(b.0));
-        for (id, held) in own {
+        let prefix = format!("{name}/credentials/");
+        let from = (Bound::Included(&*prefix), Bound::Unbounded);
+        let own = self.credentials.range::<str, _>(from);
+        for (id, held) in own.take_while(|(id, _)| id.starts_with(&prefix)) {
             let short: Arc<str> = id.rsplit('/').next().unwrap_or_default().into();
             for presented in &held.presented {
                 let made = credential(Some(Arc::clone(&short)), Arc::clone(&presented.conf));
@@ -183,6 +182,11 @@ impl Graph {
             missing_group: matches!(group, Some(None)),
             group: group.flatten().cloned(),
         };
+        if plugins.need_body() {
+            self.body_reading_consumers.insert(Arc::clone(name));
+        } else {
+            self.body_reading_consumers.remove(name);
+        }
         let entry = ConsumerEntry {
             identity: credential(None, Arc::new(())),
             plugins: Arc::new(plugins),

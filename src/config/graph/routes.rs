@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ipnet::IpNet;
-use lockgate_plugin::{Expr, Problem, Problems, RouteInfo};
+use lockgate_plugin::{Expr, Problem, Problems, RouteInfo, network};
 
-use super::{Dirty, Graph, lower};
+use super::{Dirty, Graph, lower, ranks};
 use crate::config::compile::plan::Instances;
 use crate::config::kind::{Key, Kind};
-use crate::config::resource::{Route as RouteResource, network};
+use crate::config::resource::Route as RouteResource;
 use crate::config::snapshot::{ENGINE_LABEL, Levels, Route, Target};
 use crate::router::{Entry, MethodSet};
 use crate::upstream::{Timeouts, Upstream};
@@ -19,7 +19,8 @@ use crate::upstream::{Timeouts, Upstream};
 pub(super) struct RouteNode {
     /// What the router has, if the route is in use.
     entry: Option<Arc<Entry<Arc<Route>>>>,
-    order: u64,
+    /// Its place among all routes, see [`ranks`].
+    rank: u64,
     priority: i64,
     enabled: bool,
     websocket: Option<bool>,
@@ -31,7 +32,7 @@ pub(super) struct RouteNode {
     hosts: Box<[Arc<str>]>,
     methods: MethodSet,
     remote_addrs: Box<[IpNet]>,
-    vars: Option<Arc<Expr>>,
+    pub(super) vars: Option<Arc<Expr>>,
     timeouts: Option<Box<Timeouts>>,
     pub(super) instances: Option<Instances>,
     upstream: Option<Arc<Upstream>>,
@@ -115,7 +116,7 @@ impl Graph {
             None => None,
         };
         let held = old.and_then(|old| old.upstream.clone());
-        let order = old.map_or(self.order, |old| old.order);
+        let rank = old.map_or(ranks::behind(self.last_rank), |old| old.rank);
         let mut methods = MethodSet::default();
         for method in route.methods.iter().flatten() {
             methods = methods.with(method).unwrap_or(methods);
@@ -128,7 +129,7 @@ impl Graph {
             |id: &Option<crate::config::resource::Id>| id.as_ref().map(|id| Arc::clone(&id.0));
         let node = RouteNode {
             entry: None,
-            order,
+            rank,
             priority: route.priority,
             enabled: route.status == 1,
             websocket: route.enable_websocket,
@@ -154,11 +155,50 @@ impl Graph {
             if let Some(new) = self.routes.get_mut(id) {
                 new.entry = old.entry.take();
             }
-        } else {
-            self.order += 1;
         }
+        self.last_rank = self.last_rank.max(rank);
         dirty.routes.insert(Arc::clone(id));
         Ok(())
+    }
+
+    /// Puts routes into this order; gives those that had another place. Those with a rank above
+    /// `known` are new.
+    pub(super) fn arrange_routes(
+        &mut self,
+        order: &[Key],
+        known: u64,
+        dirty: &mut Dirty,
+    ) -> Vec<Key> {
+        let (keys, held): (Vec<&Key>, Vec<u64>) = order
+            .iter()
+            .filter_map(|key| Some((key, self.routes.get(&key.id)?.rank)))
+            .unzip();
+        if held.is_sorted() {
+            return Vec::new();
+        }
+        let wanted: Vec<Option<u64>> = held
+            .iter()
+            .map(|rank| (*rank <= known).then_some(*rank))
+            .collect();
+        let mut moved = Vec::new();
+        for ((key, held), rank) in keys.into_iter().zip(held).zip(ranks::rising(&wanted)) {
+            self.last_rank = self.last_rank.max(rank);
+            if let Some(node) = self.routes.get_mut(&key.id)
+                && held != rank
+            {
+                node.rank = rank;
+                dirty.routes.insert(Arc::clone(&key.id));
+                moved.push(key.clone());
+            }
+        }
+        moved
+    }
+
+    /// The ids of all routes, by rank.
+    pub(super) fn routes_in_order(&self) -> Vec<&Arc<str>> {
+        let mut ids: Vec<&Arc<str>> = self.routes.keys().collect();
+        ids.sort_by_key(|id| self.routes[*id].rank);
+        ids
     }
 
     pub(super) fn forget_route(&mut self, id: &Arc<str>) {
@@ -253,7 +293,7 @@ impl Graph {
         };
         Entry {
             id: Arc::clone(id),
-            order: node.order,
+            order: node.rank,
             priority: node.priority,
             uris: node.uris.clone(),
             hosts: if node.hosts.is_empty() {

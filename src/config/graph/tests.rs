@@ -40,7 +40,7 @@ fn key(name: &str) -> Key {
 }
 
 fn put(name: &str, value: Value) -> Change {
-    Change::Put(key(name), Arc::new(value))
+    Change::Put(key(name), Arc::new(value), None)
 }
 
 fn delete(name: &str) -> Change {

@@ -21,6 +21,6 @@ pub use nodes::{Node, Nodes};
 pub use plugins::{GlobalRule, PluginConfig, Plugins};
 pub use route::Route;
 pub use service::Service;
-pub use shared::{Id, Timeout, network};
+pub use shared::{Id, Timeout};
 pub use ssl::Ssl;
 pub use upstream::{KeepalivePool, Tls, Upstream};

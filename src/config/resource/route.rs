@@ -1,12 +1,12 @@
 //! A route: what matches a request, and what happens to it.
 
-use lockgate_plugin::Problems;
+use lockgate_plugin::{Problems, network};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::plugins::{Plugins, plugins};
-use super::shared::{Id, Labels, METHODS, Timeout, check_networks, host, hosts, labels, network};
+use super::shared::{Id, Labels, METHODS, Timeout, check_networks, host, hosts, labels};
 use super::upstream::Upstream;
 
 /// A route. Source: APISIX's route object.

@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ipnet::IpNet;
-use lockgate_plugin::Problems;
+use lockgate_plugin::{Problems, network};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
@@ -116,13 +115,6 @@ impl Timeout {
             read: duration(self.read),
         }
     }
-}
-
-/// An address or a network.
-pub fn network(text: &str) -> Option<IpNet> {
-    text.parse::<IpNet>()
-        .ok()
-        .or_else(|| text.parse::<std::net::IpAddr>().ok().map(IpNet::from))
 }
 
 /// Reports members of a list that are neither addresses nor networks.

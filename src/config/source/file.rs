@@ -167,6 +167,10 @@ impl FileSource {
     pub fn parse(&self, bytes: &[u8]) -> Result<Batch, Problems> {
         let name = self.path.display().to_string();
         match self.format {
+            Format::Json if is_blank(bytes) => Err(self.failed(
+                "holds no configuration: write `{}` for an empty one, so that a file that was \
+                 emptied by mistake is not taken for one",
+            )),
             Format::Json => self.json(read_json(bytes, &name)?),
             Format::Yaml if !has_end(bytes) => Err(self.failed(
                 "missing valid end flag: the last line has to be `#END`, so that a half-written \
@@ -277,6 +281,12 @@ fn content(bytes: &[u8]) -> u128 {
         u128::from(hasher.finish())
     };
     (half(2) << 64) | half(3)
+}
+
+/// Whether JSON text holds nothing, or `null`.
+fn is_blank(bytes: &[u8]) -> bool {
+    let text = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(bytes);
+    matches!(text.trim_ascii(), b"" | b"null")
 }
 
 /// `#END` and nothing but white space within the last 10 bytes. Source: APISIX.

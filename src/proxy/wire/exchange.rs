@@ -101,7 +101,8 @@ pub async fn serve(
         Ok(()) => exchange.find(core, &client.req(head)),
         bad => bad,
     };
-    if found.is_ok() && exchange.general_because().is_some() {
+    let reads_body = head.body != BodyLength::None && exchange.plugins_read_body();
+    if found.is_ok() && (reads_body || exchange.general_because().is_some()) {
         return Next::General(exchange);
     }
     let counted = Counted::request(&core.stats);

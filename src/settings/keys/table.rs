@@ -15,6 +15,10 @@ const NO_SNIPPET: Key = Key::of(
 );
 const NO_CONTROL: &str = "this version has no Control API; see the status page";
 const NO_STREAM: &str = "TCP and UDP routes are not served by this version";
+/// A key of the time before 3.0. Its value is not even looked at.
+const fn moved(text: &'static str) -> Key {
+    Key::of(Own, Instead(text, &[])).secret()
+}
 const ONE_MEMORY: Key = Key::of(Free, Moot);
 
 const HONOURED: Key = Key::of(Own, Honoured);
@@ -25,6 +29,10 @@ const TEXT: Key = Key::of(Text, Moot);
 const TEXTS: Key = Key::of(Texts, Moot);
 const LIST: Key = Key::of(List, Moot);
 const FREE: Key = Key::of(Free, Moot);
+/// With addresses go names, passwords and tokens.
+const SERVERS: Key = FREE.secret();
+/// Attributes of a plugin that is not here.
+pub(super) const PLUGIN_ATTR: Key = FREE.secret();
 
 /// Keys by path. A path that others begin with is a section, whether it is listed or not.
 pub(super) const KEYS: &[(&str, Key)] = &[
@@ -145,7 +153,10 @@ pub(super) const KEYS: &[(&str, Key)] = &[
     ("apisix.worker_startup_time_threshold", NUMBER),
     // Encrypted fields exist in etcd only.
     ("apisix.data_encryption.enable_encrypt_fields", FLAG),
-    ("apisix.data_encryption.keyring", Key::of(Own, Moot)),
+    (
+        "apisix.data_encryption.keyring",
+        Key::of(Own, Moot).secret(),
+    ),
     ("apisix.status", Key::of(Switch, Honoured)),
     ("apisix.status.ip", HONOURED),
     ("apisix.status.port", HONOURED),
@@ -170,7 +181,7 @@ pub(super) const KEYS: &[(&str, Key)] = &[
     ("deployment.role_data_plane.config_provider", HONOURED),
     // Neither has an effect on a process that reads its routes from a file.
     ("deployment.admin.admin_key_required", FLAG),
-    ("deployment.admin.admin_key", LIST),
+    ("deployment.admin.admin_key", LIST.secret()),
     ("deployment.admin.enable_admin_cors", FLAG),
     ("deployment.admin.enable_admin_ui", FLAG),
     ("deployment.admin.allow_admin", TEXTS),
@@ -178,12 +189,15 @@ pub(super) const KEYS: &[(&str, Key)] = &[
     ("deployment.admin.admin_listen.port", PORT),
     ("deployment.admin.https_admin", FLAG),
     ("deployment.admin.admin_api_mtls.admin_ssl_cert", TEXT),
-    ("deployment.admin.admin_api_mtls.admin_ssl_cert_key", TEXT),
+    (
+        "deployment.admin.admin_api_mtls.admin_ssl_cert_key",
+        TEXT.secret(),
+    ),
     ("deployment.admin.admin_api_mtls.admin_ssl_ca_cert", TEXT),
     ("deployment.admin.admin_api_version", TEXT),
-    ("deployment.etcd", FREE),
+    ("deployment.etcd", SERVERS),
     ("deployment.certs.cert", TEXT),
-    ("deployment.certs.cert_key", TEXT),
+    ("deployment.certs.cert_key", TEXT.secret()),
     ("deployment.certs.trusted_ca_cert", TEXT),
     ("plugins", HONOURED),
     ("stream_plugins", TEXTS),
@@ -328,18 +342,50 @@ pub(super) const KEYS: &[(&str, Key)] = &[
             ),
         ),
     ),
-    ("discovery.dns", FREE),
-    ("discovery.eureka", FREE),
-    ("discovery.nacos", FREE),
-    ("discovery.consul", FREE),
-    ("discovery.consul_kv", FREE),
-    ("discovery.tars", FREE),
+    ("discovery.dns", SERVERS),
+    ("discovery.eureka", SERVERS),
+    ("discovery.nacos", SERVERS),
+    ("discovery.consul", SERVERS),
+    ("discovery.consul_kv", SERVERS),
+    ("discovery.tars", SERVERS),
     // One cluster, or a list of them.
-    ("discovery.kubernetes", Key::of(Own, Moot)),
+    ("discovery.kubernetes", Key::of(Own, Moot).secret()),
     ("xrpc", Key::of(Section, Instead(NO_STREAM, OFF))),
     ("xrpc.protocols", LIST),
     // The original's old name of `deployment.etcd`.
-    ("etcd", FREE),
+    ("etcd", SERVERS),
+    // Where the Admin API was configured before 3.0. Behind the new places, which are the ones to
+    // suggest for a key that stands in a wrong section.
+    (
+        "apisix.admin_key",
+        moved("this role has no Admin API; since 3.0 the place is deployment.admin.admin_key"),
+    ),
+    (
+        "apisix.allow_admin",
+        moved("this role has no Admin API; since 3.0 the place is deployment.admin.allow_admin"),
+    ),
+    (
+        "apisix.admin_listen",
+        moved("this role has no Admin API; since 3.0 the place is deployment.admin.admin_listen"),
+    ),
+    (
+        "apisix.port_admin",
+        moved("this role has no Admin API; since 3.0 the place is deployment.admin.admin_listen"),
+    ),
+    (
+        "apisix.https_admin",
+        moved("this role has no Admin API; since 3.0 the place is deployment.admin.https_admin"),
+    ),
+    (
+        "apisix.admin_api_mtls",
+        moved("this role has no Admin API; since 3.0 the place is deployment.admin.admin_api_mtls"),
+    ),
+    (
+        "apisix.admin_api_version",
+        moved(
+            "this role has no Admin API; since 3.0 the place is deployment.admin.admin_api_version",
+        ),
+    ),
     ("lockgate.engine", HONOURED),
     ("lockgate.upgrade_sock", HONOURED),
     ("lockgate.work_stealing", HONOURED),

@@ -1,6 +1,8 @@
 //! Values and keys that are refused.
 
-use super::{bad, warned};
+use std::path::Path;
+
+use super::{bad, parse, warned};
 
 #[test]
 fn wrong_values_are_all_reported() {
@@ -54,7 +56,7 @@ fn wrong_values_are_all_reported() {
     bad(
         "apisix: {ssl: {ssl_protocols: TLSv1.2 SSLv3}}\n",
         &[
-            "2:16: apisix.ssl.ssl_protocols: `SSLv3` is not a version; allowed: TLSv1, TLSv1.1, TLSv1.2, TLSv1.3",
+            "2:16: apisix.ssl.ssl_protocols: expected some of TLSv1, TLSv1.1, TLSv1.2, TLSv1.3, found \"TLSv1.2 SSLv3\"",
         ],
     );
     bad(
@@ -72,7 +74,7 @@ fn wrong_values_are_all_reported() {
     bad(
         "nginx_config: {error_log: 'syslog:server=127.0.0.1'}\n",
         &[
-            "2:16: nginx_config.error_log: expected a file, found `syslog:server=127.0.0.1`: syslog is not written to by this version",
+            "2:16: nginx_config.error_log: expected a file (syslog is not written to by this version), found \"syslog:server=127.0.0.1\"",
         ],
     );
     bad(
@@ -87,12 +89,12 @@ fn wrong_values_are_all_reported() {
     );
     bad(
         "nginx_config: {http: {real_ip_header: 'a b'}}\n",
-        &["2:23: nginx_config.http.real_ip_header: expected a header name, found `a b`"],
+        &["2:23: nginx_config.http.real_ip_header: expected a header name, found \"a b\""],
     );
     bad(
         "plugin_attr: {prometheus: {metric_prefix: 1st_, export_uri: metrics, default_buckets: [2, 1]}}\n",
         &[
-            "2:49: plugin_attr.prometheus.export_uri: expected a path that begins with `/`, found `metrics`",
+            "2:49: plugin_attr.prometheus.export_uri: expected a path that begins with `/`, found \"metrics\"",
             "2:28: plugin_attr.prometheus.metric_prefix: allowed are letters, digits, `_` and `:`, no digit first",
             "2:70: plugin_attr.prometheus.default_buckets: must rise, but 1 follows 2",
         ],
@@ -184,7 +186,7 @@ fn types_are_checked_of_keys_without_effect() {
     );
     bad(
         "plugin_attr: {zipkin: 5}\n",
-        &["2:15: plugin_attr.zipkin: expected a mapping, found 5"],
+        &["2:15: plugin_attr.zipkin: expected a mapping, found a number"],
     );
     bad(
         "nginx_config: {http: {underscores_in_headers: maybe}}\n",
@@ -214,5 +216,115 @@ fn unknown_keys_come_with_place_and_suggestion() {
     bad(
         "nginx_config:\n  http:\n    zzz: 1\n",
         &["4:5: nginx_config.http.zzz: unknown key `zzz`"],
+    );
+}
+
+#[test]
+fn secrets_are_not_shown() {
+    let check = |text: &str, expected: &str| bad(text, &[expected]);
+    for (admin, problem) in [
+        (
+            "{admin_key: edd1}",
+            "deployment.admin.admin_key: expected a list, found a text",
+        ),
+        ("edd1", "deployment.admin: expected a mapping, found a text"),
+    ] {
+        let role = "role: data_plane, role_data_plane: {config_provider: yaml}";
+        let text = format!("deployment: {{{role}, admin: {admin}}}\n");
+        let path = Path::new("config.yaml");
+        let problems = parse(text.as_bytes(), path, &|_| None, &["echo"]).err();
+        let got = problems.unwrap_or_default().to_string();
+        assert!(got.ends_with(problem), "{got}");
+    }
+    check(
+        "etcd: [edd1]\n",
+        "2:1: etcd: expected a mapping, found a list",
+    );
+    check(
+        "discovery: {nacos: edd1}\n",
+        "2:13: discovery.nacos: expected a mapping, found a text",
+    );
+    check(
+        "plugin_attr: {opentelemetry: edd1}\n",
+        "2:15: plugin_attr.opentelemetry: expected a mapping, found a text",
+    );
+    for (path, value, problem) in [
+        (
+            "apisix: {node_listen: X}",
+            "",
+            "2:10: apisix.node_listen: expected a port or {ip, port}",
+        ),
+        (
+            "apisix: {node_listen: [X]}",
+            "",
+            "2:24: apisix.node_listen[0]: expected a port or {ip, port}",
+        ),
+        (
+            "apisix: {enable_http2: X}",
+            "",
+            "2:10: apisix.enable_http2: expected true or false",
+        ),
+        (
+            "apisix: {status: {ip: X}}",
+            "",
+            "2:19: apisix.status.ip: expected an address",
+        ),
+        (
+            "apisix: {ssl: {ssl_protocols: X}}",
+            "",
+            "2:16: apisix.ssl.ssl_protocols: expected some of TLSv1, TLSv1.1, TLSv1.2, TLSv1.3",
+        ),
+        (
+            "apisix: {extra_lua_path: [X]}",
+            "a list",
+            "2:10: apisix.extra_lua_path: expected a text",
+        ),
+        (
+            "graphql: {max_size: X}",
+            "",
+            "2:11: graphql.max_size: expected a size such as 0, 512k, 10m, or a number of bytes",
+        ),
+        (
+            "nginx_config: {http: {real_ip_header: X}}",
+            "",
+            "2:23: nginx_config.http.real_ip_header: expected a header name",
+        ),
+        (
+            "nginx_config: {http: X}",
+            "",
+            "2:16: nginx_config.http: expected a mapping",
+        ),
+    ] {
+        let found = if value.is_empty() { "a text" } else { value };
+        let text = format!("{}\n", path.replace('X', "'${{SECRET}}'"));
+        check(&text, &format!("{problem}, found {found}"));
+    }
+}
+
+#[test]
+fn keys_of_the_time_before_3_0_are_told_their_place() {
+    let text = "this role has no Admin API; since 3.0 the place is deployment.admin";
+    for (old, new) in [
+        (
+            "admin_key: [{name: admin, key: edd1, role: admin}]",
+            "admin_key",
+        ),
+        ("admin_key: edd1", "admin_key"),
+        ("allow_admin: [127.0.0.0/24]", "allow_admin"),
+        ("port_admin: 9180", "admin_listen"),
+        ("admin_listen: {port: 9180}", "admin_listen"),
+        ("https_admin: true", "https_admin"),
+        ("admin_api_mtls: {admin_ssl_cert: ''}", "admin_api_mtls"),
+        ("admin_api_version: v3", "admin_api_version"),
+    ] {
+        let name = old.split(':').next().unwrap_or_default();
+        let warning = format!("apisix.{name}: has no effect: {text}.{new}");
+        warned(&format!("apisix: {{{old}}}\n"), &[&warning]);
+    }
+    bad(
+        "lockgate: {allow_admin: []}\n",
+        &[
+            "2:12: lockgate.allow_admin: unknown key `allow_admin` (it belongs at `deployment.admin.allow_admin`)",
+        ],
     );
 }

@@ -1,19 +1,36 @@
 //! Any sequence of changes gives what compiling its result at once gives.
 
+use std::sync::LazyLock;
+
 use proptest::prelude::*;
-use proptest::sample::select;
+use proptest::sample::{Index, select};
+
+use openssl::asn1::Asn1Time;
+use openssl::hash::MessageDigest;
+use openssl::pkey::PKey;
+use openssl::rsa::Rsa;
+use openssl::x509::X509;
 
 use super::*;
 
-/// A change, and whether it is to be accepted.
+/// An edit of the file.
 #[derive(Clone, Debug)]
 struct Step {
     name: String,
-    /// `None` deletes.
-    value: Option<Value>,
-    valid: bool,
-    /// Whether a batch ends here.
+    edit: Edit,
+    /// Where the resource is moved to. Otherwise it stays where it is; a new one becomes the last.
+    to: Option<Index>,
+    /// Whether the file is read after this edit.
     last: bool,
+}
+
+#[derive(Clone, Debug)]
+enum Edit {
+    Put(Value),
+    /// Of a value that is refused.
+    Break(Value),
+    Move,
+    Delete,
 }
 
 /// An optional member.
@@ -167,10 +184,28 @@ fn any_resource() -> impl Strategy<Value = (String, Value)> {
         2 => credential.prop_map(|(consumer, id, plugins)| {
             (format!("consumers/{consumer}/credentials/{id}"), json!({"plugins": plugins}))
         }),
+        1 => named("ssls", select(vec!["x.com", "*.x.com"]).prop_map(certificate)),
         1 => select(metadata).prop_map(|lists| {
             ("plugin_metadata/cors".to_owned(), json!({"allow_origins": lists}))
         }),
     ]
+}
+
+/// A certificate for a name; the same for all of them.
+fn certificate(sni: &str) -> Value {
+    static PAIR: LazyLock<(String, String)> = LazyLock::new(|| {
+        let key = PKey::from_rsa(Rsa::generate(2048).unwrap()).unwrap();
+        let mut cert = X509::builder().unwrap();
+        cert.set_pubkey(&key).unwrap();
+        let day = |n| Asn1Time::days_from_now(n).unwrap();
+        cert.set_not_before(&day(0)).unwrap();
+        cert.set_not_after(&day(1)).unwrap();
+        cert.sign(&key, MessageDigest::sha256()).unwrap();
+        let text = |pem: Vec<u8>| String::from_utf8(pem).unwrap();
+        let key = text(key.private_key_to_pem_pkcs8().unwrap());
+        (text(cert.build().to_pem().unwrap()), key)
+    });
+    json!({"sni": sni, "cert": PAIR.0, "key": PAIR.1})
 }
 
 /// Breaks a resource: in its own fields or, where it has any, in its plugins.
@@ -186,54 +221,76 @@ fn broken(name: &str, mut value: Value, in_plugins: bool) -> Value {
 }
 
 fn any_step() -> impl Strategy<Value = Step> {
-    let what = prop_oneof![6 => Just("put"), 2 => Just("delete"), 1 => Just("break")];
+    let what = prop_oneof![
+        6 => Just("put"), 2 => Just("delete"), 1 => Just("break"), 2 => Just("move")
+    ];
     (
         any_resource(),
         what,
         any::<bool>(),
+        prop::option::weighted(0.4, any::<Index>()),
         prop::bool::weighted(0.4),
     )
-        .prop_map(|((name, value), what, in_plugins, last)| {
-            let value = match what {
-                "put" => Some(value),
-                "break" => Some(broken(&name, value, in_plugins)),
-                _ => None,
+        .prop_map(|((name, value), what, in_plugins, to, last)| {
+            let edit = match what {
+                "put" => Edit::Put(value),
+                "break" => Edit::Break(broken(&name, value, in_plugins)),
+                "move" => Edit::Move,
+                _ => Edit::Delete,
             };
             Step {
                 name,
-                value,
-                valid: what != "break",
+                edit,
+                to,
                 last,
             }
         })
 }
 
-/// What is to be there after a sequence, in the order of arrival.
+/// The file, and what is to be in use of it.
 #[derive(Default)]
-struct Model(Vec<(Key, Arc<Value>)>);
-
-impl Model {
-    fn take(&mut self, step: &Step) {
-        let key = key(&step.name);
-        let held = self.0.iter().position(|(held, _)| *held == key);
-        match (&step.value, held) {
-            _ if !step.valid => {}
-            (Some(value), Some(at)) => self.0[at].1 = Arc::new(value.clone()),
-            (Some(value), None) => self.0.push((key, Arc::new(value.clone()))),
-            (None, Some(at)) => drop(self.0.remove(at)),
-            (None, None) => {}
-        }
-    }
+struct Model {
+    /// What is written, and whether it is valid.
+    file: Vec<(Key, Arc<Value>, bool)>,
+    /// The last valid version of what is in the file.
+    used: BTreeMap<Key, Arc<Value>>,
 }
 
-/// `describe`, with the order of routes left to the order of lines: it counts every arrival, those
-/// of routes that are gone, too.
-fn describe(graph: &Graph) -> Vec<String> {
-    let mut lines = graph.describe();
-    for line in lines.iter_mut().filter(|line| line.contains(" -> ")) {
-        line.truncate(line.rfind(' ').unwrap());
+impl Model {
+    fn edit(&mut self, step: &Step) {
+        let key = key(&step.name);
+        let held = self.file.iter().position(|(held, ..)| *held == key);
+        let (value, valid) = match (&step.edit, held) {
+            (Edit::Put(value), _) => (Arc::new(value.clone()), true),
+            (Edit::Break(value), _) => (Arc::new(value.clone()), false),
+            (Edit::Move, Some(at)) => (Arc::clone(&self.file[at].1), self.file[at].2),
+            (Edit::Delete, Some(at)) => return drop(self.file.remove(at)),
+            (Edit::Move | Edit::Delete, None) => return,
+        };
+        let end = self.file.len() - usize::from(held.is_some());
+        let to = step.to.map(|to| to.index(end + 1)).or(held);
+        if let Some(at) = held {
+            self.file.remove(at);
+        }
+        self.file.insert(to.unwrap_or(end), (key, value, valid));
     }
-    lines
+
+    /// The file is read.
+    fn read(&mut self) -> Vec<(Key, Arc<Value>)> {
+        let written: BTreeSet<&Key> = self.file.iter().map(|(key, ..)| key).collect();
+        self.used.retain(|key, _| written.contains(key));
+        let valid = self.file.iter().filter(|(.., valid)| *valid);
+        self.used
+            .extend(valid.map(|(key, value, _)| (key.clone(), Arc::clone(value))));
+        let both = |(key, value, _): &(Key, Arc<Value>, bool)| (key.clone(), Arc::clone(value));
+        self.file.iter().map(both).collect()
+    }
+
+    /// What is in use, in the order of the file.
+    fn in_use(&self) -> Vec<(Key, Arc<Value>)> {
+        let used = |key: &Key| Some((key.clone(), Arc::clone(self.used.get(key)?)));
+        self.file.iter().filter_map(|(key, ..)| used(key)).collect()
+    }
 }
 
 /// What `describe` leaves out: the plugin configurations in use, by fingerprint.
@@ -325,6 +382,7 @@ fn frozen(snapshot: &Snapshot) -> Vec<String> {
     let mut lines = snapshot.router.dump();
     lines.extend(snapshot.global.describe());
     lines.extend(snapshot.consumers.describe());
+    lines.extend(snapshot.tls.describe());
     lines.extend(snapshot.router.iter().flat_map(|listed| {
         let route = &listed.entry.value;
         let plan = route.plan.describe();
@@ -334,21 +392,20 @@ fn frozen(snapshot: &Snapshot) -> Vec<String> {
     lines
 }
 
-/// Applies a batch, and checks what is said of it.
-fn apply(graph: &mut Graph, steps: &[Step]) -> Option<Arc<Snapshot>> {
-    let changes = steps.iter().map(|step| match &step.value {
-        Some(value) => put(&step.name, value.clone()),
-        None => delete(&step.name),
-    });
+/// Takes the file as it is now, and checks what is said of it.
+fn read(graph: &mut Graph, model: &mut Model) -> Option<Arc<Snapshot>> {
+    let changes = graph.difference(model.read());
     let before = graph.revision();
-    let applied = graph.apply(changes.collect());
+    let applied = graph.apply(changes);
     let refused: BTreeSet<&str> = applied.problems.iter().map(|p| &*p.resource).collect();
-    let invalid: BTreeSet<&str> = steps
-        .iter()
-        .filter(|s| !s.valid)
-        .map(|s| &*s.name)
-        .collect();
-    assert_eq!(refused, invalid, "{:?}", texts(&applied.problems));
+    let invalid = model.file.iter().filter(|(.., valid)| !valid);
+    let invalid: Vec<String> = invalid.map(|(key, ..)| key.to_string()).collect();
+    assert_eq!(
+        refused,
+        invalid.iter().map(String::as_str).collect(),
+        "{:?}",
+        texts(&applied.problems)
+    );
     assert_eq!(applied.snapshot.is_some(), !applied.changed.is_empty());
     assert_eq!(
         graph.revision() - before,
@@ -365,14 +422,15 @@ proptest! {
         let (mut graph, mut model) = (graph(), Model::default());
         let mut snapshots = Vec::new();
         for batch in steps.split_inclusive(|step| step.last) {
-            batch.iter().for_each(|step| model.take(step));
-            snapshots.extend(apply(&mut graph, batch).map(|held| (frozen(&held), held)));
+            batch.iter().for_each(|step| model.edit(step));
+            snapshots.extend(read(&mut graph, &mut model).map(|held| (frozen(&held), held)));
             check_current(&graph);
         }
         let mut fresh = super::graph();
-        fresh.accept(model.0.iter().map(|(key, value)| Change::Put(key.clone(), Arc::clone(value))));
+        let changes = fresh.difference(model.in_use());
+        fresh.accept(changes);
 
-        prop_assert_eq!(describe(&graph), describe(&fresh));
+        prop_assert_eq!(graph.describe(), fresh.describe());
         prop_assert_eq!(configurations(&graph), configurations(&fresh));
         prop_assert_eq!(&graph.users, &fresh.users);
         prop_assert_eq!(&graph.prints, &fresh.prints);
@@ -380,7 +438,58 @@ proptest! {
             prop_assert_eq!(text, &frozen(held), "a snapshot changed");
         }
         // And what is there already changes nothing.
-        let changes = graph.difference(model.0);
+        let changes = graph.difference(model.in_use());
         prop_assert!(graph.accept(changes).snapshot.is_none());
     }
+}
+
+/// Of routes that are equal but for their ids, the first in the file is used, and to insert or move
+/// one compiles that one alone.
+#[test]
+fn the_order_of_the_file_survives_edits() {
+    let mut graph = graph();
+    let mut check = |ids: &str, compiled: usize| {
+        let route = |id: char| {
+            let value = json!({"uri": "/a", "plugins": {}});
+            (key(&format!("routes/{id}")), Arc::new(value))
+        };
+        let changes = graph.difference(ids.chars().map(route).collect());
+        let applied = graph.accept(changes);
+        assert_eq!(applied.compiled_routes, compiled, "{ids}");
+        let snapshot = graph.snapshot();
+        let first = ids.chars().next().map(String::from);
+        assert_eq!(find(&snapshot, "x.com", "/a"), first, "{ids}");
+        let listed = snapshot.router.iter().map(|listed| &*listed.entry.id);
+        assert_eq!(listed.collect::<String>(), ids);
+    };
+    check("bcd", 3);
+    check("abcd", 1);
+    check("bcda", 1);
+    check("abcd", 1);
+    check("axbycd", 2);
+    check("axbycd", 0);
+    check("cd", 0);
+    check("dc", 1);
+}
+
+/// The same for certificates of one name.
+#[test]
+fn the_order_of_certificates_survives_edits() {
+    let mut graph = graph();
+    let mut check = |ids: &str, changed: usize| {
+        let ssl = |id: char| {
+            let value = certificate("x.com");
+            (key(&format!("ssls/{id}")), Arc::new(value))
+        };
+        let changes = graph.difference(ids.chars().map(ssl).collect());
+        assert_eq!(graph.accept(changes).changed.len(), changed, "{ids}");
+        let snapshot = graph.snapshot();
+        let first = snapshot.tls.find("x.com").map(|entry| entry.id.to_string());
+        assert_eq!(first, ids.chars().next().map(String::from), "{ids}");
+    };
+    check("bc", 2);
+    check("abc", 1);
+    check("cab", 1);
+    check("cab", 0);
+    check("ab", 1);
 }

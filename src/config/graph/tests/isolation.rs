@@ -260,3 +260,48 @@ fn a_key_that_two_present_goes_back_to_the_other() {
     check(delete("consumers/ann"), Some("bob"));
     check(delete("consumers/bob"), None);
 }
+
+#[test]
+fn unknown_variables_are_warned_of() {
+    let misspelt = json!([["remote_adr", "==", "1"], ["arg_a", "==", "1"]]);
+    let plugins = json!({
+        "ip-restriction": {"blacklist": ["10.0.0.1"], "_meta": {"filter": misspelt}},
+        "fault-injection": {"abort": {"http_status": 403, "body": "$hots", "vars": [[["statsu", "==", 1]]]}},
+        "mocking": {"response_example": "$exampel $uri"},
+        "proxy-rewrite": {"uri": "/$pth", "headers": {"set": {"X-A": "$1 $scheem"}}},
+        "redirect": {"uri": "/$quary"},
+        "response-rewrite": {"headers": {"add": ["A: $contnet_type"]}, "vars": [["statsu", "==", 1]]},
+        "echo": {"body": "$body"},
+    });
+    let warning = |resource: &str, path: &str, names: &str| {
+        format!("{resource} {path}: unknown variables never have a value: {names}")
+    };
+    let of_plugins = |resource: &str| {
+        [
+            ("ip-restriction", "remote_adr"),
+            ("fault-injection", "hots, statsu"),
+            ("mocking", "exampel"),
+            ("proxy-rewrite", "pth, scheem"),
+            ("redirect", "quary"),
+            ("response-rewrite", "contnet_type, statsu"),
+        ]
+        .map(|(plugin, names)| warning(resource, &format!("plugins.{plugin}"), names))
+    };
+    let mut graph = graph();
+    let route = json!({"uri": "/a", "vars": misspelt, "plugins": plugins});
+    let applied = graph.accept([put("routes/1", route)]);
+    let mut expected = vec![warning("routes/1", "vars", "remote_adr")];
+    expected.extend(of_plugins("routes/1"));
+    assert_eq!(texts(&applied.warnings), expected);
+    let consumer = json!({"username": "a", "plugins": plugins});
+    for (name, value) in [
+        ("services/1", json!({"plugins": plugins})),
+        ("plugin_configs/1", json!({"plugins": plugins})),
+        ("consumer_groups/1", json!({"plugins": plugins})),
+        ("global_rules/1", json!({"plugins": plugins})),
+        ("consumers/a", consumer),
+    ] {
+        let applied = graph.accept([put(name, value)]);
+        assert_eq!(texts(&applied.warnings), of_plugins(name));
+    }
+}

@@ -122,6 +122,12 @@ fn what_a_file_may_hold() {
         Err("FILE:2:4: routes[0].uri: can't find environment variable NONE"),
     );
     check(Format::Json, r#"{"routes": [{"uri": "/a"}"#, Err("FILE:1:"));
+    for blank in ["", " \n", "\u{feff}", "null", " null\n"] {
+        check(Format::Json, blank, Err("FILE: holds no configuration"));
+    }
+    let path = folder.write("f", "{}");
+    let batch = source(&path, Format::Json).load().unwrap();
+    assert!(batch.resources.is_empty());
 }
 
 #[test]
