@@ -404,9 +404,15 @@ impl ProxyHttp for General {
         // node: that try is free.
         let closed = matches!(
             e.etype(),
-            ErrorType::ConnectionClosed | ErrorType::WriteError
+            ErrorType::ConnectionClosed | ErrorType::ReadError | ErrorType::WriteError
         );
         let stale = reused && closed && lane.first_try();
+        if stale
+            && !allowed
+            && let Some(exchange) = lane.exchange_mut()
+        {
+            exchange.forgive();
+        }
         e.set_retry(safe && (allowed || stale));
         e
     }
