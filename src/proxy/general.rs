@@ -358,8 +358,7 @@ impl ProxyHttp for General {
             data: body.take().unwrap_or_default(),
             last: end,
         };
-        let written = session.response_written();
-        let resp = written.map(Resp);
+        let resp = begun(session).map(Resp);
         let resp = resp
             .as_ref()
             .map(|resp| resp as &dyn lockgate_plugin::RespView);
@@ -398,7 +397,7 @@ impl ProxyHttp for General {
         let kind = kind_of(&e, FaultKind::UpstreamClosed);
         let safe = session.req_header().method.is_idempotent()
             && !session.as_downstream().retry_buffer_truncated()
-            && session.response_written().is_none();
+            && begun(session).is_none();
         let allowed = self.note_failure(lane, kind, &e);
         // A kept connection that the upstream closed in the same moment says nothing about the
         // node: that try is free.
@@ -428,11 +427,11 @@ impl ProxyHttp for General {
             None => Fault::new(client_or_gateway(e), e.to_string()),
         };
         let kind = fault.kind;
-        if kind == FaultKind::ClientGone || session.response_written().is_some() {
+        if kind == FaultKind::ClientGone || begun(session).is_some() {
             // Nobody to answer, or the answer has begun: all that is left is to cut it short.
             if let Some(exchange) = &mut lane.exchange {
                 exchange.work.reason = kind.reason();
-                if session.response_written().is_none() {
+                if begun(session).is_none() {
                     exchange.work.status = kind.status();
                 }
             }
@@ -460,7 +459,7 @@ impl ProxyHttp for General {
         {
             work.reason = client_or_gateway(e).reason();
         }
-        let written = session.response_written().map(Resp);
+        let written = begun(session).map(Resp);
         if work.status == 0 {
             work.status = written.as_ref().map_or(499, |resp| resp.0.status.as_u16());
         }
@@ -592,6 +591,13 @@ fn join_cookies(head: &mut RequestHeader) -> Result<()> {
         head.insert_header(header::COOKIE, joined)?;
     }
     Ok(())
+}
+
+/// The head of the answer once it is on its way to the client. Interim answers are not it.
+fn begun(session: &Session) -> Option<&ResponseHeader> {
+    session
+        .response_written()
+        .filter(|resp| !resp.status.is_informational() || resp.status.as_u16() == 101)
 }
 
 /// Pingora's error in our words.
