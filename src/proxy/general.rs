@@ -440,6 +440,8 @@ impl ProxyHttp for General {
                 can_reuse_downstream: false,
             };
         }
+        // Pingora closes the connection after every failure here: the client is told.
+        session.as_downstream_mut().set_keepalive(None);
         let sent = answer::fault(&self.core, session, lane, fault).await;
         FailToProxy {
             error_code: kind.status(),
