@@ -211,6 +211,8 @@ impl ProxyHttp for General {
                 return Err(Error::new_in(ErrorType::InternalError));
             }
             head::settle_host(exchange, &Req::new(session.req_header()));
+            // The body is sent again from its beginning.
+            lane.received = 0;
         }
         let websocket = lane.websocket;
         let exchange = exchange(lane)?;
