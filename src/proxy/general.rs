@@ -46,8 +46,10 @@ pub struct Lane {
     fault: Option<Fault>,
     /// Body bytes received so far.
     received: u64,
-    /// The client said how long its body is.
+    /// Whether the route lets WebSocket through.
     websocket: bool,
+    /// The body filters have seen the whole body, which was empty.
+    filtered: bool,
 }
 
 /// What the connection loop knows of a request before this lane sees it.
@@ -338,9 +340,14 @@ impl ProxyHttp for General {
             // Such a client knows no chunks: the end of the connection is the end of the body.
             session.as_downstream_mut().set_keepalive(None);
         }
+        let ends = ends_with_head(session.req_header(), resp);
         finish_head(&self.core, session, exchange, resp, Origin::Upstream)?;
         if self.core.stats.is_draining() {
             session.as_downstream_mut().set_keepalive(None);
+        }
+        if ends && exchange.filters(Phase::BodyFilter) {
+            fill_empty(session, exchange, resp).await?;
+            lane.filtered = true;
         }
         Ok(())
     }
@@ -352,6 +359,10 @@ impl ProxyHttp for General {
         end: bool,
         lane: &mut Lane,
     ) -> Result<Option<Duration>> {
+        if lane.filtered {
+            *body = None;
+            return Ok(None);
+        }
         let exchange = exchange(lane)?;
         if !exchange.filters(Phase::BodyFilter) {
             return Ok(None);
@@ -558,6 +569,47 @@ pub(super) fn finish_head(
             resp.insert_header(header::TRANSFER_ENCODING, "chunked")?;
         }
     }
+    Ok(())
+}
+
+/// Whether an upstream's answer could have a body and has none. Pingora shows no body of it.
+fn ends_with_head(req: &RequestHeader, resp: &ResponseHeader) -> bool {
+    let may_have = req.method != http::Method::HEAD && !matches!(resp.status.as_u16(), 204 | 304);
+    let length = resp.headers.get(header::CONTENT_LENGTH);
+    may_have && length.is_some_and(|length| length == "0")
+}
+
+/// Runs the body filters over an empty body. What they put there is written at once, head and all.
+///
+/// For Pingora the answer ends with the head it is about to write. It is left with an interim one,
+/// which it is told not to send, so that both connections live on.
+async fn fill_empty(
+    session: &mut Session,
+    exchange: &mut Exchange,
+    resp: &mut ResponseHeader,
+) -> Result<()> {
+    let mut chunk = Chunk {
+        data: Bytes::new(),
+        last: true,
+    };
+    exchange
+        .response_body(
+            &Req::new(session.req_header()),
+            Some(&Resp(resp)),
+            &mut chunk,
+        )
+        .map_err(|fault| Error::explain(ErrorType::InternalError, fault.cause.into_owned()))?;
+    resp.remove_header(&header::TRANSFER_ENCODING);
+    resp.insert_header(header::CONTENT_LENGTH, chunk.data.len())?;
+    if chunk.data.is_empty() {
+        return Ok(());
+    }
+    session
+        .write_response_header(Box::new(resp.clone()), false)
+        .await?;
+    session.write_response_body(Some(chunk.data), true).await?;
+    session.as_downstream_mut().set_ignore_info_resp(true);
+    *resp = ResponseHeader::build(103, None)?;
     Ok(())
 }
 
