@@ -328,6 +328,10 @@ impl ProxyHttp for General {
         if resp.status.is_informational() && resp.status.as_u16() != 101 {
             return Ok(());
         }
+        if resp.status.as_u16() == 101 {
+            // The limit is for bodies. How long a tunnel may be silent, the upstream's says.
+            session.as_downstream_mut().set_read_timeout(None);
+        }
         let exchange = exchange(lane)?;
         if let Some(attempt) = exchange.work.attempts.last_mut() {
             attempt.status = resp.status.as_u16();
