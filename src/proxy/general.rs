@@ -186,6 +186,8 @@ impl ProxyHttp for General {
         down.set_read_timeout(Some(limits.body));
         down.set_write_timeout(Some(limits.send));
         down.set_total_drain_timeout(Some(answer::DRAIN_LIMIT));
+        // Without this, whatever comes while the answer is pending would end the request.
+        down.set_pipelining_enabled(true);
         if self.core.stats.is_draining() || limits.keepalive.is_zero() {
             down.set_keepalive(None);
         }
@@ -467,6 +469,9 @@ impl ProxyHttp for General {
     }
 
     async fn logging(&self, session: &mut Session, e: Option<&Error>, lane: &mut Lane) {
+        // What came early is out of the connection loop's reach: with this off, such a connection
+        // is closed rather than gone on with as if nothing had come.
+        session.as_downstream_mut().set_pipelining_enabled(false);
         let Some(exchange) = &mut lane.exchange else {
             return;
         };

@@ -31,6 +31,9 @@ pub(crate) const ALL: &[(&str, Scenario)] = &[
     ("a head that never ends is given up", |w| {
         Box::pin(idle::slow_head(w))
     }),
+    ("bytes that come before the answer do it no harm", |w| {
+        Box::pin(clients::early(w))
+    }),
     ("a silent tunnel outlives client_body_timeout", |w| {
         Box::pin(clients::silent_tunnel(w))
     }),
