@@ -4,6 +4,7 @@
 //! hook of [`ProxyHttp`] translates between Pingora's types and the pipeline's
 //! and decides nothing itself.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -121,6 +122,15 @@ impl General {
         Ok(())
     }
 
+    /// Bounds the writing of an answer. Pingora has a deadline for the body, none for the head.
+    async fn in_time(&self, sending: impl Future<Output = Result<()>>) -> Result<()> {
+        let limit = self.core.limits.send * 2;
+        match pingora_timeout::timeout(limit, sending).await {
+            Ok(sent) => sent,
+            Err(_) => Error::e_explain(ErrorType::WriteTimedout, "writing an answer"),
+        }
+    }
+
     fn check_length(&self, session: &Session) -> Result<(), Stop> {
         let limit = self.core.limits.max_body;
         let length = session.req_header().headers.get(header::CONTENT_LENGTH);
@@ -195,13 +205,17 @@ impl ProxyHttp for General {
             Ok(()) => Ok(false),
             Err(stop) => {
                 let sent = match stop {
-                    Stop::Reply(reply) => answer::reply(&self.core, session, lane, reply).await,
-                    Stop::Fault(fault) => answer::fault(&self.core, session, lane, fault).await,
+                    Stop::Reply(reply) => {
+                        let sending = answer::reply(&self.core, session, lane, reply);
+                        self.in_time(sending).await
+                    }
+                    Stop::Fault(fault) => {
+                        let sending = answer::fault(&self.core, session, lane, fault);
+                        self.in_time(sending).await
+                    }
                 };
-                if sent.is_err() {
-                    session.as_downstream_mut().set_keepalive(None);
-                }
-                Ok(true)
+                // An error ends the connection; otherwise Pingora would go on with writing.
+                sent.map(|()| true).map_err(|e| e.into_down())
             }
         }
     }
@@ -461,7 +475,8 @@ impl ProxyHttp for General {
         }
         // Pingora closes the connection after every failure here: the client is told.
         session.as_downstream_mut().set_keepalive(None);
-        let sent = answer::fault(&self.core, session, lane, fault).await;
+        let sending = answer::fault(&self.core, session, lane, fault);
+        let sent = self.in_time(sending).await;
         FailToProxy {
             error_code: kind.status(),
             can_reuse_downstream: sent.is_ok(),

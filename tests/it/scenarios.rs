@@ -37,6 +37,9 @@ pub(crate) const ALL: &[(&str, Scenario)] = &[
     ("a silent tunnel outlives client_body_timeout", |w| {
         Box::pin(clients::silent_tunnel(w))
     }),
+    ("a client that never reads is given up", |w| {
+        Box::pin(clients::never_reads(w))
+    }),
     ("two thousand idle connections cost little", |w| {
         Box::pin(idle::many(w))
     }),

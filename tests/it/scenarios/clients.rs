@@ -19,6 +19,9 @@ const SILENCE: Duration = Duration::from_millis(2_500);
 /// How long a client that reads nothing may go on: two deadlines for an answer, the kernel's
 /// timers, a slow machine.
 const GIVEN_UP: Duration = Duration::from_secs(15);
+/// A head that no socket buffers hold, made of an argument that is repeated.
+const HEAD: usize = 8 * 1024 * 1024;
+const ARG: usize = 4 * 1024;
 
 /// What comes while an answer is pending must not harm that answer, and must not vanish: either it
 /// is served, or the connection is closed.
@@ -78,4 +81,38 @@ pub(super) async fn silent_tunnel(world: Arc<World>) -> Result<()> {
         .websocket(&["still there".to_owned()])
         .await
         .context("after a silence")
+}
+
+/// A client that never reads is given up after `send_timeout`, whoever answers it, also when it is the
+/// head that is stuck.
+pub(super) async fn never_reads(world: Arc<World>) -> Result<()> {
+    let config = json!({ "nginx_config": { "http": { "send_timeout": SECOND } } });
+    let echo = world.upstreams.address("echo")?.to_string();
+    let long = json!({ "headers": { "set": { "X-Long": "$arg_a".repeat(HEAD / ARG) } } });
+    let resources = json!({ "routes": [
+        { "id": "own", "uri": "/own", "plugins": {
+            "mocking": { "response_status": 204, "response_example": "none" },
+            "response-rewrite": long } },
+        { "id": "far", "uri": "/far/*", "plugins": { "response-rewrite": long },
+            "upstream": { "nodes": { echo: 1 } } },
+    ] });
+    let gateway = gateway(&world, "never-reads", &config, resources).await?;
+    let target = target(&gateway)?;
+    for path in ["/own", "/far/status/204"] {
+        let mut connection = Connection::open(&target).await?;
+        let path = format!("{path}?a={}", "x".repeat(ARG));
+        connection.write(&get(&path, "never-reads").head).await?;
+        for in_flight in [1, 0] {
+            let start = Instant::now();
+            while gateway.configuration().await?["in_flight"] != in_flight {
+                ensure!(
+                    start.elapsed() < GIVEN_UP,
+                    "{}: {in_flight} in flight never came about",
+                    &path[..8]
+                );
+                tokio::time::sleep(POLL).await;
+            }
+        }
+    }
+    Ok(())
 }
