@@ -411,14 +411,14 @@ async fn pick(
         let node = Arc::clone(picked.node());
         let ready = match node.ready() {
             Some(ready) => Some(ready),
-            None => node.wait_ready(FIRST_RESOLUTION).await,
-        };
-        match ready {
-            Some(ready) => return Ok((picked, ready)),
             // An only node is given even if tried.
             None if tried.contains(&identity(&node)) => {
                 return Err(Fault::new(FaultKind::NoNodes, "no node's name is resolved"));
             }
+            None => node.wait_ready(FIRST_RESOLUTION).await,
+        };
+        match ready {
+            Some(ready) => return Ok((picked, ready)),
             None => {
                 nameless = true;
                 tried.push(identity(&node));

@@ -168,6 +168,7 @@ where
             node.set_addr(ip, |addr| peer::peer(&shape.spec, addr));
         }
         Err(error) => {
+            node.not_found();
             tracing::warn!(
                 upstream = %upstream.key, host = %node.host, error,
                 "name of an upstream node not resolved, the last known address stays"
@@ -298,6 +299,20 @@ mod tests {
             answer.notify_one();
             let ready = node(&upstream).wait_ready(HOUR).await.unwrap();
             assert_eq!(ready.peer.options.read_timeout, Some(read));
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn nobody_waits_for_a_name_that_was_not_found() {
+        let (resolver, lookups) = Resolver::new();
+        let upstream = upstream("none.test");
+        resolver.watch(&upstream);
+        let lookup = async |_| Err("no such name".to_owned());
+        beside(lookups, lookup, async {
+            for _ in 0..2 {
+                assert!(node(&upstream).wait_ready(HOUR).await.is_none());
+            }
         })
         .await;
     }
