@@ -24,7 +24,7 @@ use super::core::{Core, Counted};
 use super::fault::{Fault, FaultKind, Stop};
 use super::head::{self, Ops};
 use super::pipeline::Exchange;
-use super::view::{Req, Resp, edit_request, edit_response};
+use super::view::{Req, Resp, edit};
 use crate::tls::HandshakeFacts;
 use crate::upstream::{Timeouts, limit_peer};
 
@@ -288,7 +288,7 @@ impl ProxyHttp for General {
             join_cookies(upstream)?;
         }
         let edits = &work.request;
-        edit_request(upstream, edits.headers.ops().iter().chain(ops.iter()))?;
+        edit(upstream, edits.headers.ops().iter().chain(ops.iter()))?;
         if let Some(method) = &edits.method {
             let method = http::Method::from_bytes(method);
             upstream.set_method(method.map_err(|_| Error::new_in(ErrorType::InternalError))?);
@@ -581,7 +581,7 @@ pub(super) fn finish_head(
     exchange.response_head(&Req::new(session.req_header()), &Resp(resp), origin);
     // From here on the head shows the edits; they must not be seen twice.
     let edits = std::mem::take(&mut exchange.work.response);
-    edit_response(resp, edits.headers.ops().iter())?;
+    edit(resp, edits.headers.ops().iter())?;
     if let Some(status) = edits.status {
         resp.set_status(status)?;
         resp.set_reason_phrase(None)?;
