@@ -12,6 +12,7 @@ use lockgate_plugin::request::ServerFacts;
 use lockgate_plugin::{Problem, Problems, Shared, StateStore};
 use lockgate_plugins::observe::prometheus::{Families, Metrics, Options as MetricsOptions};
 use pingora_core::listeners::{ListenerConfig, TcpSocketOptions};
+use pingora_core::protocols::TcpKeepalive;
 use pingora_core::protocols::l4::stream::L4BufferSettings;
 use pingora_core::server::configuration::{Opt, ServerConf};
 use pingora_core::server::{RunArgs, Server};
@@ -41,6 +42,16 @@ pub const APISIX_VERSION: &str = "3.18.0";
 /// Pingora copies heads into a buffer of this size before writing, so that a head and a small body
 /// leave in one segment. Reads are not buffered: heads and bodies have buffers of their own.
 const WRITE_BUFFER: usize = 1460;
+/// Linux's own values: Pingora sets the user timeout only together with them.
+const KERNEL_KEEPALIVE: TcpKeepalive = TcpKeepalive {
+    idle: Duration::from_secs(7200),
+    interval: Duration::from_secs(75),
+    count: 9,
+    user_timeout: Duration::ZERO,
+};
+/// The kernel's patience, in `send_timeout`s: a client on a moving phone may be out of reach for a
+/// while and come back.
+const USER_TIMEOUT_FACTOR: u32 = 3;
 /// Tries of one request that Pingora allows in all; `retries` of an upstream is counted here.
 const MAX_TRIES: usize = 1000;
 
@@ -419,7 +430,7 @@ fn front_service(
 ) -> anyhow::Result<Service<Front>> {
     let mut service = Service::new("front".to_owned(), front);
     for listen in &settings.listen {
-        service.add_listener(listener(listen));
+        service.add_listener(listener(listen, settings.client.send));
     }
     let conf = ListenerTls {
         protocols: settings.tls.protocols.clone(),
@@ -429,13 +440,19 @@ fn front_service(
     };
     for listen in &settings.tls.listen {
         let tls = tls::listener(live, &conf).map_err(|e| anyhow::anyhow!("TLS listener: {e}"))?;
-        service.add_listener(listener(listen).tls(tls));
+        service.add_listener(listener(listen, settings.client.send).tls(tls));
     }
     Ok(service)
 }
 
-fn listener(listen: &Listen) -> ListenerConfig {
+/// A listener. `send` is how long a client may take none of what was sent: Pingora writes heads
+/// without a deadline, so the kernel keeps it.
+fn listener(listen: &Listen, send: Duration) -> ListenerConfig {
     let mut options = TcpSocketOptions::default();
+    options.tcp_keepalive = Some(TcpKeepalive {
+        user_timeout: send * USER_TIMEOUT_FACTOR,
+        ..KERNEL_KEEPALIVE
+    });
     if listen.v6only {
         options.ipv6_only = Some(true);
     }

@@ -124,16 +124,11 @@ pub fn exit_when_idle(mut phases: broadcast::Receiver<ExecutionPhase>, stats: Ar
         }
         let since = Instant::now();
         #[allow(clippy::disallowed_methods)] // A thread of its own that has nothing else to do.
-        while since.elapsed() < LAST_MOMENT || stats.in_flight.load(Ordering::Acquire) > 0 {
-            std::thread::sleep(LOOK);
-        }
+        let idle_after = until_idle(&stats, || since.elapsed(), std::thread::sleep);
         tracing::info!(
-            waited_ms = since.elapsed().as_millis() as u64,
+            waited_ms = idle_after.as_millis() as u64,
             "nothing in flight: ending"
         );
-        // Access log lines are written within half a second of the last request.
-        #[allow(clippy::disallowed_methods)]
-        std::thread::sleep(crate::observe::access_log::FLUSH_EVERY + LOOK);
         std::process::exit(0);
     };
     if let Err(error) = std::thread::Builder::new()
@@ -144,9 +139,53 @@ pub fn exit_when_idle(mut phases: broadcast::Receiver<ExecutionPhase>, stats: Ar
     }
 }
 
+/// Returns when nothing is in flight and its access log lines are written, with how long that took.
+fn until_idle(stats: &Stats, elapsed: impl Fn() -> Duration, sleep: impl Fn(Duration)) -> Duration {
+    let busy = || stats.in_flight.load(Ordering::Acquire) > 0;
+    loop {
+        while elapsed() < LAST_MOMENT || busy() {
+            sleep(LOOK);
+        }
+        let requests = stats.requests.load(Ordering::Acquire);
+        // Access log lines are written within half a second of the last request.
+        sleep(crate::observe::access_log::FLUSH_EVERY + LOOK);
+        // A request may have come meanwhile on a connection that is still open; even one that is
+        // over by now has its line to be written.
+        if !busy() && stats.requests.load(Ordering::Acquire) == requests {
+            return elapsed();
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::cell::{Cell, RefCell};
+
     use super::*;
+    use crate::proxy::core::Counted;
+
+    #[test]
+    fn a_request_that_comes_at_the_last_moment_is_waited_for() {
+        let stats = Arc::<Stats>::default();
+        let now = Cell::new(Duration::ZERO);
+        let late = RefCell::new(None);
+        let took = until_idle(
+            &stats,
+            || now.get(),
+            |pause| {
+                now.set(now.get() + pause);
+                let at = |ms| now.get() >= Duration::from_millis(ms);
+                // From the first flush on, until two seconds after the start.
+                if pause > LOOK && stats.requests.load(Ordering::Relaxed) == 0 {
+                    *late.borrow_mut() = Some(Counted::request(&stats));
+                }
+                if at(2_000) {
+                    *late.borrow_mut() = None;
+                }
+            },
+        );
+        assert!(took >= Duration::from_millis(2_500), "ended after {took:?}");
+    }
 
     #[test]
     fn a_listening_socket_is_seen_and_others_are_not() {

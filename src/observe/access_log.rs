@@ -1,13 +1,13 @@
 //! The access log: a format compiled once, lines written by one thread.
 //!
 //! A request formats its line into a buffer of its own and hands it over
-//! through a bounded queue. When the disk cannot keep up, lines are dropped and
+//! through a queue that is bounded in lines and bytes. When the disk cannot keep up, lines are dropped and
 //! counted rather than requests delayed.
 
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
@@ -15,6 +15,8 @@ use lockgate_plugin::{Var, VarSource, VarValue};
 
 /// Lines waiting for the writer.
 const QUEUE: usize = 65_536;
+/// Bytes waiting for the writer: lines are as long as clients make their heads.
+const QUEUE_BYTES: usize = 64 * 1024 * 1024;
 /// A partly filled buffer is written after this, so that `tail -f` is useful.
 pub const FLUSH_EVERY: Duration = Duration::from_millis(500);
 /// How long the writer rests when the queue is empty: at a million lines a second, a sixth of it
@@ -130,7 +132,16 @@ impl Format {
 pub struct AccessLog {
     format: Format,
     queue: SyncSender<Vec<u8>>,
-    dropped: Arc<AtomicU64>,
+    counts: Arc<Counts>,
+}
+
+/// What requests and the writer both know of the queue.
+#[derive(Default)]
+struct Counts {
+    /// Bytes of the lines in it, as allocated.
+    bytes: AtomicUsize,
+    /// Lines that did not fit.
+    dropped: AtomicU64,
 }
 
 impl AccessLog {
@@ -145,15 +156,15 @@ impl AccessLog {
         }
         let mut file = Reopened::open(path)?;
         let (queue, lines) = sync_channel(QUEUE);
-        let dropped = Arc::new(AtomicU64::new(0));
-        let counted = Arc::clone(&dropped);
+        let counts = Arc::<Counts>::default();
+        let shared = Arc::clone(&counts);
         std::thread::Builder::new()
             .name("access-log".into())
-            .spawn(move || write_lines(&lines, &mut file, buffer, &counted))?;
+            .spawn(move || write_lines(&lines, &mut file, buffer, &shared))?;
         Ok(AccessLog {
             format,
             queue,
-            dropped,
+            counts,
         })
     }
 
@@ -162,18 +173,25 @@ impl AccessLog {
         // Long enough for the default format; longer lines grow once.
         let mut line = Vec::with_capacity(256);
         self.format.line(source, &mut line);
-        if self.queue.try_send(line).is_err() {
-            self.dropped.fetch_add(1, Ordering::Relaxed);
+        let size = line.capacity();
+        let before = self.counts.bytes.fetch_add(size, Ordering::Relaxed);
+        if before + size > QUEUE_BYTES || self.queue.try_send(line).is_err() {
+            self.counts.bytes.fetch_sub(size, Ordering::Relaxed);
+            self.counts.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     /// Lines that were lost because the writer could not keep up.
     pub fn dropped(&self) -> u64 {
-        self.dropped.load(Ordering::Relaxed)
+        self.counts.dropped.load(Ordering::Relaxed)
     }
 }
 
-fn write_lines(lines: &Receiver<Vec<u8>>, file: &mut Reopened, buffer: usize, dropped: &AtomicU64) {
+fn write_lines(lines: &Receiver<Vec<u8>>, file: &mut Reopened, buffer: usize, counts: &Counts) {
+    let take = |line: Vec<u8>, pending: &mut Vec<u8>| {
+        counts.bytes.fetch_sub(line.capacity(), Ordering::Relaxed);
+        pending.extend_from_slice(&line);
+    };
     let mut pending = Vec::with_capacity(buffer + 1024);
     let mut written = Instant::now();
     let mut reported = 0;
@@ -186,12 +204,12 @@ fn write_lines(lines: &Receiver<Vec<u8>>, file: &mut Reopened, buffer: usize, dr
         let next = lines.recv_timeout(wait);
         let gone = matches!(next, Err(RecvTimeoutError::Disconnected));
         if let Ok(line) = next {
-            pending.extend_from_slice(&line);
+            take(line, &mut pending);
         }
         while pending.len() < buffer
             && let Ok(line) = lines.try_recv()
         {
-            pending.extend_from_slice(&line);
+            take(line, &mut pending);
         }
         let full = pending.len() >= buffer;
         if full || gone || written.elapsed() >= FLUSH_EVERY {
@@ -200,7 +218,7 @@ fn write_lines(lines: &Receiver<Vec<u8>>, file: &mut Reopened, buffer: usize, dr
                 pending.clear();
             }
             written = Instant::now();
-            let lost = dropped.load(Ordering::Relaxed);
+            let lost = counts.dropped.load(Ordering::Relaxed);
             if lost != reported {
                 tracing::warn!(
                     lost = lost - reported,
@@ -303,6 +321,25 @@ mod tests {
         std::fs::remove_dir_all(&folder).unwrap();
         assert!(seen, "nothing written while lines kept coming");
         assert_eq!(log.dropped(), 0);
+    }
+
+    #[test]
+    fn the_queue_is_bounded_in_bytes() {
+        // Nobody takes the lines: as if the disk stood still.
+        let (queue, lines) = sync_channel(QUEUE);
+        const LINE: usize = 1024 * 1024;
+        let log = AccessLog {
+            format: Format::parse(&"x".repeat(LINE), Escape::None),
+            queue,
+            counts: Arc::default(),
+        };
+        let fit = (0..).take_while(|_| {
+            log.write(&Fixed);
+            log.dropped() == 0
+        });
+        let fit = fit.count();
+        assert!((32..=64).contains(&fit), "{fit} lines of 1 MiB were kept");
+        assert_eq!(lines.try_iter().count(), fit);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! hook of [`ProxyHttp`] translates between Pingora's types and the pipeline's
 //! and decides nothing itself.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,7 +24,7 @@ use super::core::{Core, Counted};
 use super::fault::{Fault, FaultKind, Stop};
 use super::head;
 use super::pipeline::Exchange;
-use super::view::{Req, Resp, edit_request, edit_response};
+use super::view::{Req, Resp, edit};
 use crate::tls::HandshakeFacts;
 use crate::upstream::{Timeouts, limit_peer};
 
@@ -46,8 +47,10 @@ pub struct Lane {
     fault: Option<Fault>,
     /// Body bytes received so far.
     received: u64,
-    /// The client said how long its body is.
+    /// Whether the route lets WebSocket through.
     websocket: bool,
+    /// The body filters have seen the whole body, which was empty.
+    filtered: bool,
 }
 
 /// What the connection loop knows of a request before this lane sees it.
@@ -129,6 +132,15 @@ impl General {
         Ok(())
     }
 
+    /// Bounds the writing of an answer. Pingora has a deadline for the body, none for the head.
+    async fn in_time(&self, sending: impl Future<Output = Result<()>>) -> Result<()> {
+        let limit = self.core.limits.send * 2;
+        match pingora_timeout::timeout(limit, sending).await {
+            Ok(sent) => sent,
+            Err(_) => Error::e_explain(ErrorType::WriteTimedout, "writing an answer"),
+        }
+    }
+
     fn check_length(&self, session: &Session) -> Result<(), Stop> {
         let limit = self.core.limits.max_body;
         let length = session.req_header().headers.get(header::CONTENT_LENGTH);
@@ -197,6 +209,8 @@ impl ProxyHttp for General {
         down.set_read_timeout(Some(limits.body));
         down.set_write_timeout(Some(limits.send));
         down.set_total_drain_timeout(Some(answer::DRAIN_LIMIT));
+        // Without this, whatever comes while the answer is pending would end the request.
+        down.set_pipelining_enabled(true);
         let last = lane.front.as_ref().is_some_and(|front| front.last);
         if last || self.core.stats.is_draining() || limits.keepalive.is_zero() {
             down.set_keepalive(None);
@@ -205,13 +219,17 @@ impl ProxyHttp for General {
             Ok(()) => Ok(false),
             Err(stop) => {
                 let sent = match stop {
-                    Stop::Reply(reply) => answer::reply(&self.core, session, lane, reply).await,
-                    Stop::Fault(fault) => answer::fault(&self.core, session, lane, fault).await,
+                    Stop::Reply(reply) => {
+                        let sending = answer::reply(&self.core, session, lane, reply);
+                        self.in_time(sending).await
+                    }
+                    Stop::Fault(fault) => {
+                        let sending = answer::fault(&self.core, session, lane, fault);
+                        self.in_time(sending).await
+                    }
                 };
-                if sent.is_err() {
-                    session.as_downstream_mut().set_keepalive(None);
-                }
-                Ok(true)
+                // An error ends the connection; otherwise Pingora would go on with writing.
+                sent.map(|()| true).map_err(|e| e.into_down())
             }
         }
     }
@@ -225,6 +243,8 @@ impl ProxyHttp for General {
                 return Err(Error::new_in(ErrorType::InternalError));
             }
             head::settle_host(exchange);
+            // The body is sent again from its beginning.
+            lane.received = 0;
         }
         let websocket = lane.websocket;
         let exchange = exchange(lane)?;
@@ -281,7 +301,7 @@ impl ProxyHttp for General {
             join_cookies(upstream)?;
         }
         let edits = &work.request;
-        edit_request(upstream, edits.headers.ops().iter())?;
+        edit(upstream, edits.headers.ops().iter())?;
         let mut done = Ok(());
         head::forwarded(work, &req, &mut |_, key, value| match value {
             Some(value) => {
@@ -349,6 +369,10 @@ impl ProxyHttp for General {
         if resp.status.is_informational() && resp.status.as_u16() != 101 {
             return Ok(());
         }
+        if resp.status.as_u16() == 101 {
+            // The limit is for bodies. How long a tunnel may be silent, the upstream's says.
+            session.as_downstream_mut().set_read_timeout(None);
+        }
         let exchange = exchange(lane)?;
         if let Some(attempt) = exchange.work.attempts.last_mut() {
             attempt.status = resp.status.as_u16();
@@ -361,6 +385,7 @@ impl ProxyHttp for General {
             // Such a client knows no chunks: the end of the connection is the end of the body.
             session.as_downstream_mut().set_keepalive(None);
         }
+        let ends = ends_with_head(session.req_header(), resp);
         head::response_edits(&self.core, exchange);
         let req = Req::new(session.req_header());
         exchange.response_head(&req, &Resp(resp), Origin::Upstream);
@@ -374,6 +399,10 @@ impl ProxyHttp for General {
         if self.core.stats.is_draining() {
             session.as_downstream_mut().set_keepalive(None);
         }
+        if ends && exchange.filters(Phase::BodyFilter) {
+            fill_empty(session, exchange, resp).await?;
+            lane.filtered = true;
+        }
         Ok(())
     }
 
@@ -384,6 +413,10 @@ impl ProxyHttp for General {
         end: bool,
         lane: &mut Lane,
     ) -> Result<Option<Duration>> {
+        if lane.filtered {
+            *body = None;
+            return Ok(None);
+        }
         let exchange = exchange(lane)?;
         if !exchange.filters(Phase::BodyFilter) {
             return Ok(None);
@@ -392,8 +425,7 @@ impl ProxyHttp for General {
             data: body.take().unwrap_or_default(),
             last: end,
         };
-        let written = session.response_written();
-        let resp = written.map(Resp);
+        let resp = begun(session).map(Resp);
         let resp = resp
             .as_ref()
             .map(|resp| resp as &dyn lockgate_plugin::RespView);
@@ -432,15 +464,21 @@ impl ProxyHttp for General {
         let kind = kind_of(&e, FaultKind::UpstreamClosed);
         let safe = session.req_header().method.is_idempotent()
             && !session.as_downstream().retry_buffer_truncated()
-            && session.response_written().is_none();
+            && begun(session).is_none();
         let allowed = self.note_failure(lane, kind, &e);
         // A kept connection that the upstream closed in the same moment says nothing about the
         // node: that try is free.
         let closed = matches!(
             e.etype(),
-            ErrorType::ConnectionClosed | ErrorType::WriteError
+            ErrorType::ConnectionClosed | ErrorType::ReadError | ErrorType::WriteError
         );
         let stale = reused && closed && lane.first_try();
+        if stale
+            && !allowed
+            && let Some(exchange) = lane.exchange_mut()
+        {
+            exchange.forgive();
+        }
         e.set_retry(safe && (allowed || stale));
         e
     }
@@ -456,11 +494,11 @@ impl ProxyHttp for General {
             None => Fault::new(client_or_gateway(e), e.to_string()),
         };
         let kind = fault.kind;
-        if kind == FaultKind::ClientGone || session.response_written().is_some() {
+        if kind == FaultKind::ClientGone || begun(session).is_some() {
             // Nobody to answer, or the answer has begun: all that is left is to cut it short.
             if let Some(exchange) = &mut lane.exchange {
                 exchange.work.reason = kind.reason();
-                if session.response_written().is_none() {
+                if begun(session).is_none() {
                     exchange.work.status = kind.status();
                 }
             }
@@ -469,7 +507,10 @@ impl ProxyHttp for General {
                 can_reuse_downstream: false,
             };
         }
-        let sent = answer::fault(&self.core, session, lane, fault).await;
+        // Pingora closes the connection after every failure here: the client is told.
+        session.as_downstream_mut().set_keepalive(None);
+        let sending = answer::fault(&self.core, session, lane, fault);
+        let sent = self.in_time(sending).await;
         FailToProxy {
             error_code: kind.status(),
             can_reuse_downstream: sent.is_ok(),
@@ -477,6 +518,9 @@ impl ProxyHttp for General {
     }
 
     async fn logging(&self, session: &mut Session, e: Option<&Error>, lane: &mut Lane) {
+        // What came early is out of the connection loop's reach: with this off, such a connection
+        // is closed rather than gone on with as if nothing had come.
+        session.as_downstream_mut().set_pipelining_enabled(false);
         let Some(exchange) = &mut lane.exchange else {
             return;
         };
@@ -488,7 +532,7 @@ impl ProxyHttp for General {
         {
             work.reason = client_or_gateway(e).reason();
         }
-        let written = session.response_written().map(Resp);
+        let written = begun(session).map(Resp);
         if work.status == 0 {
             work.status = written.as_ref().map_or(499, |resp| resp.0.status.as_u16());
         }
@@ -552,12 +596,53 @@ fn exchange(lane: &mut Lane) -> Result<&mut Exchange> {
 /// shows them; they must not be seen twice.
 pub(super) fn apply_edits(exchange: &mut Exchange, resp: &mut ResponseHeader) -> Result<()> {
     let edits = std::mem::take(&mut exchange.work.response);
-    edit_response(resp, edits.headers.ops().iter())?;
+    edit(resp, edits.headers.ops().iter())?;
     if let Some(status) = edits.status {
         resp.set_status(status)?;
         resp.set_reason_phrase(None)?;
     }
     exchange.work.response.resize = edits.resize;
+    Ok(())
+}
+
+/// Whether an upstream's answer could have a body and has none. Pingora shows no body of it.
+fn ends_with_head(req: &RequestHeader, resp: &ResponseHeader) -> bool {
+    let may_have = req.method != http::Method::HEAD && !matches!(resp.status.as_u16(), 204 | 304);
+    let length = resp.headers.get(header::CONTENT_LENGTH);
+    may_have && length.is_some_and(|length| length == "0")
+}
+
+/// Runs the body filters over an empty body. What they put there is written at once, head and all.
+///
+/// For Pingora the answer ends with the head it is about to write. It is left with an interim one,
+/// which it is told not to send, so that both connections live on.
+async fn fill_empty(
+    session: &mut Session,
+    exchange: &mut Exchange,
+    resp: &mut ResponseHeader,
+) -> Result<()> {
+    let mut chunk = Chunk {
+        data: Bytes::new(),
+        last: true,
+    };
+    exchange
+        .response_body(
+            &Req::new(session.req_header()),
+            Some(&Resp(resp)),
+            &mut chunk,
+        )
+        .map_err(|fault| Error::explain(ErrorType::InternalError, fault.cause.into_owned()))?;
+    resp.remove_header(&header::TRANSFER_ENCODING);
+    resp.insert_header(header::CONTENT_LENGTH, chunk.data.len())?;
+    if chunk.data.is_empty() {
+        return Ok(());
+    }
+    session
+        .write_response_header(Box::new(resp.clone()), false)
+        .await?;
+    session.write_response_body(Some(chunk.data), true).await?;
+    session.as_downstream_mut().set_ignore_info_resp(true);
+    *resp = ResponseHeader::build(103, None)?;
     Ok(())
 }
 
@@ -595,6 +680,13 @@ fn join_cookies(head: &mut RequestHeader) -> Result<()> {
         head.insert_header(header::COOKIE, joined)?;
     }
     Ok(())
+}
+
+/// The head of the answer once it is on its way to the client. Interim answers are not it.
+fn begun(session: &Session) -> Option<&ResponseHeader> {
+    session
+        .response_written()
+        .filter(|resp| !resp.status.is_informational() || resp.status.as_u16() == 101)
 }
 
 /// Pingora's error in our words.

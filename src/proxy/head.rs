@@ -78,15 +78,18 @@ impl AddressRules {
         if !within(&self.real_ip_from, &peer) {
             return;
         }
-        let Some(value) = req.header(&self.real_ip_header) else {
-            return;
-        };
-        let Ok(text) = std::str::from_utf8(value) else {
-            return;
-        };
+        // Fields of the same name are one list (RFC 9110 §5.3).
+        let mut list: SmallVec<[u8; 64]> = SmallVec::new();
+        req.each(&self.real_ip_header, &mut |value| {
+            if !list.is_empty() {
+                list.push(b',');
+            }
+            list.extend_from_slice(value);
+        });
         // From the right: the last hop wrote the last entry.
         let mut found = None;
-        for part in text.rsplit(',') {
+        for part in list.rsplit(|&b| b == b',') {
+            let part = std::str::from_utf8(part).unwrap_or_default();
             let Some(addr) = address(part.trim()) else {
                 break;
             };

@@ -295,6 +295,13 @@ impl Exchange {
         Ok(())
     }
 
+    /// The failure said nothing about the node in use: it may be chosen again.
+    pub fn forgive(&mut self) {
+        if let Some(chosen) = &mut self.upstream {
+            chosen.tried.pop();
+        }
+    }
+
     /// Whether the upstream's settings allow another try.
     pub fn may_retry(&self) -> bool {
         let tries = u32::try_from(self.work.attempts.len()).unwrap_or(u32::MAX);
@@ -455,6 +462,10 @@ async fn pick(
         let node = Arc::clone(picked.node());
         let ready = match node.ready() {
             Some(ready) => Some(ready),
+            // An only node is given even if tried.
+            None if tried.contains(&identity(&node)) => {
+                return Err(Fault::new(FaultKind::NoNodes, "no node's name is resolved"));
+            }
             None => node.wait_ready(FIRST_RESOLUTION).await,
         };
         match ready {

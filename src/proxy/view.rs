@@ -1,6 +1,7 @@
 //! Pingora's heads, shown as the pipeline's views, and edits applied to them.
 
-use http::Version;
+use bytes::Bytes;
+use http::{HeaderName, Version};
 use lockgate_plugin::{HeaderKey, HeaderOp, ReqView, RespView};
 use pingora_core::Result;
 use pingora_http::{RequestHeader, ResponseHeader};
@@ -115,49 +116,56 @@ fn version(version: Version) -> u8 {
     }
 }
 
-/// Applies header changes to a request.
+/// A head whose fields can be changed. Pingora's two have the same methods, but no trait in common.
+pub trait Fields {
+    /// Puts a field in the place of all of its name.
+    ///
+    /// # Errors
+    /// When the value is not a header value.
+    fn insert(&mut self, name: Bytes, value: &[u8]) -> Result<()>;
+    /// Adds a field.
+    ///
+    /// # Errors
+    /// As for [`Fields::insert`].
+    fn append(&mut self, name: Bytes, value: &[u8]) -> Result<()>;
+    /// Removes all fields of a name.
+    fn remove(&mut self, name: &HeaderName);
+}
+
+impl Fields for RequestHeader {
+    fn insert(&mut self, name: Bytes, value: &[u8]) -> Result<()> {
+        self.insert_header(name, value)
+    }
+    fn append(&mut self, name: Bytes, value: &[u8]) -> Result<()> {
+        self.append_header(name, value).map(drop)
+    }
+    fn remove(&mut self, name: &HeaderName) {
+        self.remove_header(name);
+    }
+}
+
+impl Fields for ResponseHeader {
+    fn insert(&mut self, name: Bytes, value: &[u8]) -> Result<()> {
+        self.insert_header(name, value)
+    }
+    fn append(&mut self, name: Bytes, value: &[u8]) -> Result<()> {
+        self.append_header(name, value).map(drop)
+    }
+    fn remove(&mut self, name: &HeaderName) {
+        self.remove_header(name);
+    }
+}
+
+/// Applies header changes to a head.
 ///
 /// # Errors
 /// When a value is not a header value; edits are cleaned before, so this does not happen.
-pub fn edit_request<'a>(
-    head: &mut RequestHeader,
-    ops: impl Iterator<Item = &'a HeaderOp>,
-) -> Result<()> {
+pub fn edit<'a>(head: &mut impl Fields, ops: impl Iterator<Item = &'a HeaderOp>) -> Result<()> {
     for op in ops {
         match op {
-            HeaderOp::Set(key, value) => {
-                head.insert_header(key.spelled_bytes().clone(), value.as_ref())?;
-            }
-            HeaderOp::Append(key, value) => {
-                head.append_header(key.spelled_bytes().clone(), value.as_ref())?;
-            }
-            HeaderOp::Remove(key) => {
-                head.remove_header(key.name());
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Applies header changes to a response.
-///
-/// # Errors
-/// As for [`edit_request`].
-pub fn edit_response<'a>(
-    head: &mut ResponseHeader,
-    ops: impl Iterator<Item = &'a HeaderOp>,
-) -> Result<()> {
-    for op in ops {
-        match op {
-            HeaderOp::Set(key, value) => {
-                head.insert_header(key.spelled_bytes().clone(), value.as_ref())?;
-            }
-            HeaderOp::Append(key, value) => {
-                head.append_header(key.spelled_bytes().clone(), value.as_ref())?;
-            }
-            HeaderOp::Remove(key) => {
-                head.remove_header(key.name());
-            }
+            HeaderOp::Set(key, value) => head.insert(key.spelled_bytes().clone(), value)?,
+            HeaderOp::Append(key, value) => head.append(key.spelled_bytes().clone(), value)?,
+            HeaderOp::Remove(key) => head.remove(key.name()),
         }
     }
     Ok(())

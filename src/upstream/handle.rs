@@ -81,13 +81,19 @@ impl Upstream {
         self.shape.load().spec.scheme.is_http2()
     }
 
-    /// Chooses a node that was not tried yet and counts the request as in flight on it.
+    /// Chooses a node that was not tried yet and counts the request as in flight on it. As in
+    /// APISIX, an only node is chosen again, unless the balance is least_conn.
     ///
     /// # Errors
     /// When there is nothing to choose from.
     pub fn pick(&self, shape: &Shape, tried: &Tried) -> Result<InFlight, NoNode> {
         if shape.nodes.is_empty() {
             return Err(NoNode::Empty);
+        }
+        if let [only] = &shape.nodes[..]
+            && shape.spec.balance != Balance::LeastConn
+        {
+            return Ok(InFlight::enter(Arc::clone(only)));
         }
         for group in &shape.groups {
             let found = match shape.spec.balance {
@@ -248,6 +254,25 @@ mod tests {
             tries(&upstream(&[("127.0.0.1", 0, 0), ("127.0.0.2", 0, 0)])).len(),
             2
         );
+    }
+
+    #[test]
+    fn an_only_node_is_chosen_again_but_not_by_least_conn() {
+        let check = |balance, again: bool| {
+            let upstream = Upstream::new(
+                "u".into(),
+                UpstreamSpec {
+                    balance,
+                    ..spec(&[("127.0.0.1", 1, 0)])
+                },
+            );
+            let shape = upstream.shape();
+            let first = upstream.pick(&shape, &Tried::new()).unwrap();
+            let tried = Tried::from_iter([identity(first.node())]);
+            assert_eq!(upstream.pick(&shape, &tried).is_ok(), again, "{balance:?}");
+        };
+        check(Balance::RoundRobin, true);
+        check(Balance::LeastConn, false);
     }
 
     #[test]

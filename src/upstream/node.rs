@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
@@ -36,6 +36,9 @@ pub struct Node {
     pub chosen: AtomicU64,
     /// Ready to connect to; absent until a domain name is resolved.
     target: ArcSwapOption<Ready>,
+    /// A look-up has failed. Only the time before the first answer is worth waiting.
+    missed: AtomicBool,
+    /// Tells those who wait that a look-up is over.
     resolved: Notify,
 }
 
@@ -68,6 +71,7 @@ impl Node {
             in_flight: AtomicU32::new(0),
             chosen: AtomicU64::new(0),
             target: ArcSwapOption::empty(),
+            missed: AtomicBool::new(false),
             resolved: Notify::new(),
         };
         if let Ok(ip) = spec.host.parse::<IpAddr>() {
@@ -90,11 +94,16 @@ impl Node {
     /// Where to connect; waits up to `limit` for the first answer of the resolver.
     pub async fn wait_ready(&self, limit: Duration) -> Option<Arc<Ready>> {
         let waiting = self.resolved.notified();
-        if let Some(ready) = self.ready() {
-            return Some(ready);
+        if self.ready().is_none() && !self.missed.load(Ordering::Acquire) {
+            let _ = tokio::time::timeout(limit, waiting).await;
         }
-        let _ = tokio::time::timeout(limit, waiting).await;
         self.ready()
+    }
+
+    /// A look-up has failed: requests that wait go on without this node, and no more will wait.
+    pub(super) fn not_found(&self) {
+        self.missed.store(true, Ordering::Release);
+        self.resolved.notify_waiters();
     }
 
     /// Takes a new address; one that did not change keeps its peer.

@@ -1,5 +1,6 @@
 //! Tests in Rust for what a case file cannot say: signals, upgrades, load, files replaced in odd ways.
 
+mod clients;
 mod files;
 mod idle;
 mod load;
@@ -29,6 +30,15 @@ pub(crate) const ALL: &[(&str, Scenario)] = &[
     }),
     ("a head that never ends is given up", |w| {
         Box::pin(idle::slow_head(w))
+    }),
+    ("bytes that come before the answer do it no harm", |w| {
+        Box::pin(clients::early(w))
+    }),
+    ("a silent tunnel outlives client_body_timeout", |w| {
+        Box::pin(clients::silent_tunnel(w))
+    }),
+    ("a client that never reads is given up", |w| {
+        Box::pin(clients::never_reads(w))
     }),
     ("two thousand idle connections cost little", |w| {
         Box::pin(idle::many(w))

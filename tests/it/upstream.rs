@@ -229,10 +229,16 @@ async fn serve_tls(stream: TcpStream, acceptor: &SslAcceptor, peer: Peer) -> Res
 
 /// Requests of one connection, one after the other.
 async fn serve<S: Stream>(lines: &mut Lines<S>, peer: &Peer) -> Result<answer::After> {
+    let mut kept = false;
     while let Some(mut request) = lines.request_head().await? {
-        if request.last_segment() == "close-after-accept" {
-            peer.recorder.arrived(peer.label, &request);
-            break;
+        match request.last_segment() {
+            "close-after-accept" => {
+                peer.recorder.arrived(peer.label, &request);
+                break;
+            }
+            "stale" if kept => break,
+            "stale-reset" if kept => return Ok(answer::After::Reset),
+            _ => kept = true,
         }
         if let Some(after) = answer::before_body(lines, &request, peer).await? {
             peer.recorder.arrived(peer.label, &request);

@@ -85,8 +85,10 @@ impl Relay {
             self.out.clear();
         }
         run.lender.lend(&mut self.out);
-        self.head(run, exchange);
-        let passed = self.body(run, exchange).await;
+        let passed = match self.head(run, exchange) {
+            Ok(()) => self.body(run, exchange).await,
+            Err(fault) => Err(fault),
+        };
         let whole = passed.is_ok();
         if let Err(fault) = passed {
             if !self.begun {
@@ -122,7 +124,10 @@ impl Relay {
     }
 
     /// Runs the header filters, decides how the body is framed, writes the head into `out`.
-    fn head(&mut self, run: &mut Run<'_>, exchange: &mut Exchange) {
+    ///
+    /// # Errors
+    /// When a body filter fails that already saw the whole body.
+    fn head(&mut self, run: &mut Run<'_>, exchange: &mut Exchange) -> Result<(), Fault> {
         head::response_edits(run.core, exchange);
         let client = &mut *run.client;
         let date = client.date.at(exchange.work.timing.wall);
@@ -150,7 +155,9 @@ impl Relay {
         } else {
             Framing::UntilClose
         };
+        let whole = self.filter_whole(run, exchange)?;
         self.framing = match &self.incoming {
+            _ if let Some(body) = &whole => Framing::Length(body.len() as u64),
             _ if !has_body(status) && status != 304 => Framing::None,
             _ if !wanted && resize => Framing::None,
             _ if !wanted => Framing::AsNamed,
@@ -164,6 +171,8 @@ impl Relay {
             self.resp.persistent &= matches!(self.incoming, Incoming::Nothing | Incoming::Exact(0));
             self.incoming = Incoming::Nothing;
         }
+        let client = &*run.client;
+        let resp = WireResp::new(&self.window, &client.resp_fields, self.resp.status);
         let sent = matches!(run.upload.end, Some(End::Complete));
         run.persistent &=
             sent && self.framing != Framing::UntilClose && !run.core.stats.is_draining();
@@ -185,6 +194,40 @@ impl Relay {
         };
         write_head::response(&mut self.out, &head, resp.fields());
         exchange.work.sent_bytes = self.out.len() as u64;
+        if let Some(body) = whole {
+            exchange.work.sent_body = body.len() as u64;
+            self.out.extend_from_slice(&body);
+        }
+        Ok(())
+    }
+
+    /// Runs the body filters at once when they change the length and the whole body is here: the
+    /// client can be told the new length then.
+    fn filter_whole(
+        &mut self,
+        run: &Run<'_>,
+        exchange: &mut Exchange,
+    ) -> Result<Option<Bytes>, Fault> {
+        let here = (self.window.len() - self.at) as u64;
+        let length = match self.incoming {
+            Incoming::Exact(length) if length <= here => length,
+            _ => return Ok(None),
+        };
+        if !self.filters || !exchange.work.response.resize {
+            return Ok(None);
+        }
+        let end = self.at + usize::try_from(length).unwrap_or(0);
+        let mut chunk = Chunk {
+            data: Bytes::copy_from_slice(&self.window[self.at..end]),
+            last: true,
+        };
+        let client = &*run.client;
+        let resp = WireResp::new(&self.window, &client.resp_fields, self.resp.status);
+        exchange.response_body(&client.req(run.head), Some(&resp), &mut chunk)?;
+        self.at = end;
+        self.incoming = Incoming::Nothing;
+        self.filters = false;
+        Ok(Some(chunk.data))
     }
 
     /// Passes the body on.

@@ -144,6 +144,7 @@ async fn odd<S: Stream>(
             tokio::time::sleep(Duration::from_millis(50)).await;
             Ok(Some(After::Reset))
         }
+        "no-answer" => Ok(Some(After::Close)),
         "cut-chunked" => {
             out.write(&ok().with("Transfer-Encoding: chunked").end())
                 .await?;
