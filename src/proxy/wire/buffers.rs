@@ -85,15 +85,22 @@ impl Lender<'_> {
         buf: &mut Vec<u8>,
     ) -> Poll<io::Result<usize>> {
         self.lend(buf);
-        let read = {
-            let read = std::pin::pin!(stream.read_buf(buf));
-            std::future::Future::poll(read, cx)
-        };
+        let read = poll_read_buf(cx, stream, buf);
         if buf.is_empty() {
             self.give_back(buf);
         }
         read
     }
+}
+
+/// Reads into the room that `buf` has.
+pub fn poll_read_buf<S: AsyncRead + Unpin>(
+    cx: &mut Context<'_>,
+    stream: &mut S,
+    buf: &mut Vec<u8>,
+) -> Poll<io::Result<usize>> {
+    let read = std::pin::pin!(stream.read_buf(buf));
+    std::future::Future::poll(read, cx)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use lockgate_plugin::{Reply, ReqView, RespView};
 use pingora_core::ErrorType;
 use pingora_core::protocols::Stream;
 
-use super::buffers::Lender;
+use super::buffers::{Lender, poll_read_buf};
 use super::relay::{Relay, linger};
 use super::response_head::{self, Scan};
 use super::upload::{End, Source, Upload, Waiting};
@@ -394,6 +394,7 @@ impl Run<'_> {
         let Client { inb, deadline, .. } = &mut *self.client;
         let limits = &self.core.limits;
         let mut waiting = false;
+        lender.lend(window);
         poll_fn(|cx| {
             let mut source = Source {
                 stream: &mut *stream,
@@ -405,7 +406,7 @@ impl Run<'_> {
                 let fault = std::mem::replace(fault, FaultKind::ClientGone.into());
                 return Poll::Ready(Err(Failure::Client(fault)));
             }
-            if let Poll::Ready(read) = lender.poll_read(cx, link, window) {
+            if let Poll::Ready(read) = poll_read_buf(cx, link, window) {
                 return Poll::Ready(Ok(read));
             }
             let sent = matches!(upload.end, Some(End::Complete));
