@@ -63,6 +63,8 @@ pub(super) struct Run<'a> {
     pub shown: Shown,
     /// Whether the client's connection may carry another request.
     pub persistent: bool,
+    /// Whether a client that is still sending is given time to read its answer.
+    pub lingers: bool,
     /// The upstream connection, when it can carry another request.
     pub reusable: Option<Linked>,
 }
@@ -116,6 +118,7 @@ pub async fn serve(
         upload: Upload::new(head.body, head.len, core.limits.max_body, head.expects),
         shown: Shown::Nothing,
         persistent: head.persistent && !core.limits.keepalive.is_zero(),
+        lingers: true,
         reusable: None,
     };
     run.carry(&mut exchange, found).await;
@@ -177,6 +180,8 @@ impl Run<'_> {
                     FaultKind::SlowBody,
                 ];
                 self.persistent &= !closes.contains(&fault.kind);
+                // Whoever is that slow is not waited for once more.
+                self.lingers = fault.kind != FaultKind::SlowBody;
                 self.answer(exchange, local::reply_to(&fault)).await;
             }
         }
@@ -419,21 +424,23 @@ impl Run<'_> {
                     Poll::Pending => break,
                 }
             }
-            let (limit, kind) = match (&upload.end, upload.waiting) {
-                (Some(_), _) => (timeouts.read, FaultKind::UpstreamTimeout),
-                (None, Waiting::Upstream) => (timeouts.send, FaultKind::UpstreamTimeout),
-                (None, Waiting::Client) => (limits.body, FaultKind::SlowBody),
-            };
-            if !waiting || upload.moved {
+            let slow = upload.end.is_none() && upload.waiting == Waiting::Client;
+            if slow {
+                deadline.set_at(upload.due(limits));
+                waiting = false;
+            } else if !waiting || upload.moved {
                 (waiting, upload.moved) = (true, false);
-                deadline.set(limit);
+                deadline.set(match &upload.end {
+                    Some(_) => timeouts.read,
+                    None => timeouts.send,
+                });
             }
             deadline.poll(cx).map(|()| {
-                Err(if kind == FaultKind::SlowBody {
-                    Failure::Client(kind.into())
+                Err(if slow {
+                    Failure::Client(FaultKind::SlowBody.into())
                 } else {
                     Failure::Upstream {
-                        fault: kind.into(),
+                        fault: FaultKind::UpstreamTimeout.into(),
                         closed: false,
                     }
                 })
@@ -509,7 +516,7 @@ impl Run<'_> {
         self.shown = Shown::Local(Box::new(local));
         match sent {
             Ok(()) if self.persistent => self.discard().await,
-            Ok(()) if !self.upload.is_read() => linger(self.stream).await,
+            Ok(()) if self.lingers && !self.upload.is_read() => linger(self.stream).await,
             Ok(()) => {}
             Err(fault) => {
                 self.persistent = false;

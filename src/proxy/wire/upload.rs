@@ -10,9 +10,11 @@ use std::task::{Context, Poll, ready};
 use bytes::BufMut;
 use pingora_core::protocols::Stream;
 use tokio::io::{AsyncReadExt, AsyncWrite};
+use tokio::time::Instant;
 
 use super::buffers::Lender;
 use super::chunked::{self, Chunked};
+use crate::proxy::core::ClientLimits;
 use crate::proxy::fault::{Fault, FaultKind};
 use crate::proxy::request_head::BodyLength;
 use crate::upstream::Link;
@@ -72,6 +74,8 @@ pub struct Upload {
     pub end: Option<End>,
     /// Whether anything moved since this was last cleared.
     pub moved: bool,
+    /// When the next piece of the body is due, and how much had been received when that was set.
+    due: Option<(Instant, u64)>,
 }
 
 /// The client's side of an upload.
@@ -105,6 +109,7 @@ impl Upload {
             waiting: Waiting::Upstream,
             end: None,
             moved: false,
+            due: None,
         }
     }
 
@@ -130,6 +135,23 @@ impl Upload {
     /// How much of the client's buffer belongs to this request or the ones before.
     pub fn used(&self) -> usize {
         self.used
+    }
+
+    /// The end of the wait for the client. It moves on when as much has come as the lowest rate asks
+    /// for in that time, so that a body cannot be stretched for ever byte by byte.
+    pub fn due(&mut self, limits: &ClientLimits) -> Instant {
+        let quota = limits
+            .min_body_rate
+            .saturating_mul(limits.body.as_secs())
+            .max(1);
+        match self.due {
+            Some((at, received)) if self.received < received.saturating_add(quota) => at,
+            _ => {
+                let at = Instant::now() + limits.body;
+                self.due = Some((at, self.received));
+                at
+            }
+        }
     }
 
     /// Whether the client may still be waiting for `100 Continue`.
