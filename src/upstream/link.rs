@@ -5,6 +5,7 @@
 //! made by Pingora's connector.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
@@ -82,13 +83,16 @@ impl Connector {
 impl Link {
     /// Whether an idle connection can carry another request: nothing came, and it is open.
     pub fn is_alive(&mut self) -> bool {
-        let mut byte = [0u8; 1];
         match self {
             Link::Plain(stream) => {
-                matches!(stream.try_read(&mut byte), Err(e) if e.kind() == io::ErrorKind::WouldBlock)
+                // The kernel is asked: what the runtime knows may be some requests old.
+                let socket = socket2::SockRef::from(&*stream);
+                let mut peeked = [MaybeUninit::uninit(); 1];
+                matches!(socket.peek(&mut peeked), Err(e) if e.kind() == io::ErrorKind::WouldBlock)
             }
             Link::Tls(stream) => {
                 // What the runtime's budget says is no answer to this question.
+                let mut byte = [0u8; 1];
                 let mut buf = ReadBuf::new(&mut byte);
                 let mut cx = Context::from_waker(Waker::noop());
                 let probe =

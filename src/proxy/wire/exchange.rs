@@ -2,15 +2,15 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use lockgate_plugin::{Reply, ReqView, RespView};
 use pingora_core::ErrorType;
 use pingora_core::protocols::Stream;
 
-use super::buffers::{Lender, poll_read_buf};
-use super::relay::{Relay, linger};
+use super::buffers::Lender;
+use super::relay::{Relay, linger, nominated};
 use super::response_head::{self, Scan};
 use super::upload::{End, Source, Upload, Waiting};
 use super::views::WireResp;
@@ -19,7 +19,6 @@ use super::write_head::{self, Framing};
 use super::{Client, Wire};
 use crate::proxy::core::{Core, Counted};
 use crate::proxy::fault::{Fault, FaultKind, Stop};
-use crate::proxy::fields::Fields;
 use crate::proxy::head;
 use crate::proxy::local::{self, Local};
 use crate::proxy::pipeline::Exchange;
@@ -35,8 +34,8 @@ const INTERIMS: usize = 16;
 pub enum Next {
     /// The next request may come.
     Keep,
-    /// It is closed.
-    Close,
+    /// It is closed. `true`: after a whole answer, which a TLS client is to be told.
+    Close(bool),
     /// The general lane carries this request; no plugin has run.
     General(Box<Exchange>),
 }
@@ -63,6 +62,8 @@ pub(super) struct Run<'a> {
     pub shown: Shown,
     /// Whether the client's connection may carry another request.
     pub persistent: bool,
+    /// Whether the client got a whole answer.
+    pub whole: bool,
     /// Whether a client that is still sending is given time to read its answer.
     pub lingers: bool,
     /// The upstream connection, when it can carry another request.
@@ -118,6 +119,7 @@ pub async fn serve(
         upload: Upload::new(head.body, head.len, core.limits.max_body, head.expects),
         shown: Shown::Nothing,
         persistent: head.persistent && !core.limits.keepalive.is_zero(),
+        whole: false,
         lingers: true,
         reusable: None,
     };
@@ -128,6 +130,7 @@ pub async fn serve(
         persistent,
         client,
         reusable,
+        whole,
         ..
     } = run;
     exchange.work.received_body = upload.received;
@@ -149,7 +152,7 @@ pub async fn serve(
     if persistent && upload.is_read() {
         Next::Keep
     } else {
-        Next::Close
+        Next::Close(whole)
     }
 }
 
@@ -230,7 +233,8 @@ impl Run<'_> {
                 Failure::Upstream { fault, closed } => (fault, closed),
             };
             // A request may be sent twice only if that changes nothing, and if it is still here.
-            let again = is_idempotent(self.client.req(self.head).method())
+            let again = exchange
+                .is_idempotent(&self.client.req(self.head))
                 .then(|| self.upload.again(self.head.body))
                 .flatten();
             let Some(mut again) = again else {
@@ -376,8 +380,8 @@ impl Run<'_> {
                         if resp.status == 101 || interims > INTERIMS {
                             return Err(broken("an interim answer that was not asked for"));
                         }
-                        if resp.status != 100 && self.head.http11 {
-                            self.interim(&window[..resp.len], resp.status).await?;
+                        if resp.status == 103 && self.head.http11 {
+                            self.hints(&window[..resp.len]).await?;
                         }
                         window.drain(..resp.len);
                         looked = 0;
@@ -399,7 +403,6 @@ impl Run<'_> {
         let Client { inb, deadline, .. } = &mut *self.client;
         let limits = &self.core.limits;
         let mut waiting = false;
-        lender.lend(window);
         poll_fn(|cx| {
             let mut source = Source {
                 stream: &mut *stream,
@@ -411,17 +414,13 @@ impl Run<'_> {
                 let fault = std::mem::replace(fault, FaultKind::ClientGone.into());
                 return Poll::Ready(Err(Failure::Client(fault)));
             }
-            if let Poll::Ready(read) = poll_read_buf(cx, link, window) {
+            if let Poll::Ready(read) = lender.poll_read(cx, link, window) {
                 return Poll::Ready(Ok(read));
             }
-            let sent = matches!(upload.end, Some(End::Complete));
-            while sent && inb.len() < upload.used() + AHEAD {
-                match lender.poll_read(cx, stream, inb) {
-                    Poll::Ready(Ok(n)) if n > 0 => {}
-                    Poll::Ready(_) => {
-                        return Poll::Ready(Err(Failure::Client(FaultKind::ClientGone.into())));
-                    }
-                    Poll::Pending => break,
+            if matches!(upload.end, Some(End::Complete)) {
+                lender.give_back(&mut upload.out);
+                if is_gone(cx, stream, inb, upload.used(), lender) {
+                    return Poll::Ready(Err(Failure::Client(FaultKind::ClientGone.into())));
                 }
             }
             let slow = upload.end.is_none() && upload.waiting == Waiting::Client;
@@ -430,6 +429,7 @@ impl Run<'_> {
                 waiting = false;
             } else if !waiting || upload.moved {
                 (waiting, upload.moved) = (true, false);
+                upload.not_due();
                 deadline.set(match &upload.end {
                     Some(_) => timeouts.read,
                     None => timeouts.send,
@@ -449,21 +449,11 @@ impl Run<'_> {
         .await
     }
 
-    /// Passes an interim answer on.
-    async fn interim(&mut self, head: &[u8], status: u16) -> Result<(), Failure> {
+    /// Passes `103 Early Hints` on; its fields are those that were read last.
+    async fn hints(&mut self, head: &[u8]) -> Result<(), Failure> {
         let mut out = Vec::new();
-        out.extend_from_slice(b"HTTP/1.1 ");
-        out.extend_from_slice(itoa::Buffer::new().format(status).as_bytes());
-        out.push(b' ');
-        out.extend_from_slice(write_head::canonical_reason(status));
-        out.extend_from_slice(b"\r\n");
-        let mut fields = Fields::default();
-        if let Scan::Complete(_) = response_head::scan(head, 0, &mut fields) {
-            for (_, name, value) in WireResp::new(head, &fields, status).fields() {
-                out.extend_from_slice(&[name, b": ", value, b"\r\n"].concat());
-            }
-        }
-        out.extend_from_slice(b"\r\n");
+        let hints = WireResp::new(head, &self.client.resp_fields, 103);
+        write_head::hints(&mut out, &nominated(&hints), hints.fields());
         self.send(&out, &[]).await.map_err(Failure::Client)
     }
 
@@ -514,6 +504,7 @@ impl Run<'_> {
         exchange.work.sent_bytes = (out.len() + body.len()) as u64;
         self.lender.give_back(&mut out);
         self.shown = Shown::Local(Box::new(local));
+        self.whole = sent.is_ok();
         match sent {
             Ok(()) if self.persistent => self.discard().await,
             Ok(()) if self.lingers && !self.upload.is_read() => linger(self.stream).await,
@@ -576,6 +567,25 @@ fn park(wire: &Wire, exchange: &Exchange, linked: Linked) {
         .put(&linked.sni, link, keep, &wire.sweeper);
 }
 
+/// Whether the client has left while its answer is awaited. What it sends ahead is kept, up to a
+/// limit; beyond that its leaving is seen when the answer is written.
+pub(super) fn is_gone(
+    cx: &mut Context<'_>,
+    stream: &mut Stream,
+    inb: &mut Vec<u8>,
+    used: usize,
+    lender: Lender<'_>,
+) -> bool {
+    while inb.len() < used + AHEAD {
+        match lender.poll_read(cx, stream, inb) {
+            Poll::Ready(Ok(n)) if n > 0 => {}
+            Poll::Ready(_) => return true,
+            Poll::Pending => break,
+        }
+    }
+    false
+}
+
 /// The time limits of the route, or of its upstream.
 fn timeouts(exchange: &Exchange) -> Timeouts {
     let own = exchange.route().and_then(|route| route.timeouts);
@@ -606,11 +616,6 @@ async fn dial(wire: &Wire, ready: &Ready, sni: &str, timeouts: &Timeouts) -> Res
         };
         Fault::new(kind, e.to_string())
     })
-}
-
-/// RFC 9110 §9.2.2: sending it twice is the same as sending it once.
-fn is_idempotent(method: &str) -> bool {
-    matches!(method, "GET" | "HEAD" | "PUT" | "DELETE" | "OPTIONS")
 }
 
 fn closed(kind: FaultKind, cause: impl Into<std::borrow::Cow<'static, str>>) -> Failure {

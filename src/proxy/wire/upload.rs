@@ -154,6 +154,17 @@ impl Upload {
         }
     }
 
+    /// The client was not what it waited for: the client's time begins anew.
+    pub fn not_due(&mut self) {
+        self.due = None;
+    }
+
+    /// Ends it: the answer has begun, and what is still to come would only be in its way.
+    pub fn abandon(&mut self) {
+        self.end
+            .get_or_insert(End::Refused(std::io::ErrorKind::Interrupted.into()));
+    }
+
     /// Whether the client may still be waiting for `100 Continue`.
     pub fn owes_continue(&self) -> bool {
         self.owes_continue
@@ -223,78 +234,76 @@ impl Upload {
             ready!(poll_continue(cx, source.stream))?;
             self.owes_continue = false;
         }
+        ready!(self.poll_more(cx, source))?;
+        Poll::Ready(self.consume(source, true))
+    }
+
+    /// Makes sure that there are bytes that were not used yet. All of a request stands in the
+    /// client's buffer, where another try finds it, until it grows too long for that.
+    fn poll_more(
+        &mut self,
+        cx: &mut Context<'_>,
+        source: &mut Source<'_>,
+    ) -> Poll<Result<(), Fault>> {
         if self.has_buffered(source) {
-            let inb = std::mem::take(source.inb);
-            let taken = self.encode(&inb[self.used..]);
-            *source.inb = inb;
-            self.used += taken?;
             return Poll::Ready(Ok(()));
         }
-        // Small bodies stay in the client's buffer, where another try finds them.
-        let kept = !self.streamed && source.inb.len() < KEPT;
-        let mut own = Vec::new();
-        let piece = if kept { &mut *source.inb } else { &mut own };
+        if self.streamed || source.inb.len() >= KEPT {
+            self.streamed = true;
+            source.inb.truncate(self.start);
+            self.used = self.start;
+        }
         let read = match self.left {
             // Not beyond the end of the body: the rest is for the next request.
             Left::Exact(left) => {
-                source.lender.lend(piece);
+                source.lender.lend(source.inb);
                 let room = usize::try_from(left).unwrap_or(usize::MAX);
-                let mut limited = piece.limit(room);
+                let mut limited = (&mut *source.inb).limit(room);
                 let read = std::pin::pin!(source.stream.read_buf(&mut limited));
-                std::future::Future::poll(read, cx)
+                ready!(std::future::Future::poll(read, cx))
             }
-            _ => source.lender.poll_read(cx, source.stream, piece),
+            _ => ready!(source.lender.poll_read(cx, source.stream, source.inb)),
         };
-        let mut piece = own;
-        let result = match read {
-            Poll::Pending => Poll::Pending,
-            Poll::Ready(Ok(0)) => Poll::Ready(Err(gone("closed in the middle of its body"))),
-            Poll::Ready(Err(e)) => Poll::Ready(Err(gone(e.to_string()))),
-            Poll::Ready(Ok(_)) if kept => self.poll_fill(cx, source),
-            Poll::Ready(Ok(_)) => {
-                self.streamed = true;
-                Poll::Ready(self.encode(&piece).map(|taken| {
-                    // Of a chunked body the end is known only now.
-                    if taken < piece.len() {
-                        source.inb.truncate(self.used);
-                        source.inb.extend_from_slice(&piece[taken..]);
-                    }
-                }))
-            }
-        };
-        source.lender.give_back(&mut piece);
-        result
+        Poll::Ready(match read {
+            Ok(0) => Err(gone("closed in the middle of its body")),
+            Ok(_) => Ok(()),
+            Err(e) => Err(gone(e.to_string())),
+        })
     }
 
-    /// Prepares body bytes for the upstream; gives how many belonged to the body.
-    fn encode(&mut self, input: &[u8]) -> Result<usize, Fault> {
-        let before = self.received;
-        let taken = match &mut self.left {
+    /// Uses what is in the client's buffer, as far as it belongs to the body.
+    fn consume(&mut self, source: &Source<'_>, pass_on: bool) -> Result<(), Fault> {
+        let input = &source.inb[self.used..];
+        let (out, received) = (&mut self.out, &mut self.received);
+        self.used += match &mut self.left {
             Left::Nothing => 0,
             Left::Exact(left) => {
                 let take = usize::try_from(*left).map_or(input.len(), |left| left.min(input.len()));
-                self.out.extend_from_slice(&input[..take]);
+                if pass_on {
+                    out.extend_from_slice(&input[..take]);
+                }
                 *left -= take as u64;
-                self.received += take as u64;
+                *received += take as u64;
                 take
             }
             Left::Chunked(reader) => {
-                let (out, received) = (&mut self.out, &mut self.received);
                 let taken = reader.read(input, |data| {
                     *received += data.len() as u64;
-                    chunked::put(data, out);
+                    if pass_on {
+                        chunked::put(data, out);
+                    }
                 });
                 let taken = taken.map_err(|e| Fault::new(FaultKind::BadRequest, e.to_string()))?;
-                if reader.is_done() {
-                    self.out.extend_from_slice(chunked::END);
+                if reader.is_done() && pass_on {
+                    out.extend_from_slice(chunked::END);
                 }
                 taken
             }
         };
-        if self.max > 0 && self.received > self.max && self.received > before {
+        if self.max > 0 && self.received > self.max {
             return Err(FaultKind::BodyTooLarge.into());
         }
-        Ok(taken)
+        Ok(())
     }
 
     /// Reads and forgets the rest of the body. Ready when it was read.
@@ -305,8 +314,8 @@ impl Upload {
     ) -> Poll<Result<(), Fault>> {
         self.owes_continue = false;
         while !self.is_read() {
-            ready!(self.poll_fill(cx, source))?;
-            self.out.clear();
+            ready!(self.poll_more(cx, source))?;
+            self.consume(source, false)?;
         }
         Poll::Ready(Ok(()))
     }
@@ -325,7 +334,8 @@ fn poll_continue(cx: &mut Context<'_>, stream: &mut Stream) -> Poll<Result<(), F
         Ok(_) => return Poll::Ready(Err(gone("takes no interim answer"))),
         Err(e) => return Poll::Ready(Err(gone(e.to_string()))),
     }
-    // The line sits in a write buffer; a flush that has to wait is finished by the next write.
+    // The line sits in a write buffer. A flush that has to wait is finished by the next write, and
+    // clients that get no such line send their bodies after a while anyway.
     let _ = Pin::new(&mut *stream).poll_flush(cx);
     Poll::Ready(Ok(()))
 }

@@ -114,17 +114,15 @@ pub fn response<'a>(
     out.extend_from_slice(b"\r\nDate: ");
     out.extend_from_slice(head.date);
     out.extend_from_slice(b"\r\n");
+    let mut named = false;
     for (known, name, value) in fields {
-        match known {
-            Name::Date
-            | Name::Connection
-            | Name::TransferEncoding
-            | Name::KeepAlive
-            | Name::ProxyConnection
-            | Name::Trailer
-            | Name::Upgrade => continue,
-            Name::ContentLength if head.framing != Framing::AsNamed => continue,
-            _ => {}
+        if known == Name::ContentLength {
+            // The same length twice is one length.
+            if head.framing != Framing::AsNamed || std::mem::replace(&mut named, true) {
+                continue;
+            }
+        } else if known == Name::Date || is_of_connection(known) {
+            continue;
         }
         let own = |nominated: &&[u8]| nominated.eq_ignore_ascii_case(name);
         if !is_replaced(head.ops, name) && !head.nominated.iter().any(own) {
@@ -140,8 +138,40 @@ pub fn response<'a>(
     });
 }
 
+/// Appends an interim answer for the client: hints, nothing about the connection.
+pub fn hints<'a>(
+    out: &mut Vec<u8>,
+    nominated: &[&[u8]],
+    fields: impl Iterator<Item = (Name, &'a [u8], &'a [u8])>,
+) {
+    out.extend_from_slice(b"HTTP/1.1 103 Early Hints\r\n");
+    for (known, name, value) in fields {
+        let own = |nominated: &&[u8]| nominated.eq_ignore_ascii_case(name);
+        let framing = matches!(known, Name::ContentLength | Name::Date);
+        if !framing && !is_of_connection(known) && !nominated.iter().any(own) {
+            put(out, name, value);
+        }
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Names that speak about the upstream's connection.
+fn is_of_connection(name: Name) -> bool {
+    matches!(
+        name,
+        Name::Connection
+            | Name::TransferEncoding
+            | Name::KeepAlive
+            | Name::ProxyConnection
+            | Name::Te
+            | Name::Trailer
+            | Name::Upgrade
+            | Name::Http2Settings
+    )
+}
+
 /// The usual reason phrase.
-pub fn canonical_reason(status: u16) -> &'static [u8] {
+fn canonical_reason(status: u16) -> &'static [u8] {
     http::StatusCode::from_u16(status)
         .ok()
         .and_then(|status| status.canonical_reason())
