@@ -15,8 +15,9 @@ REPLAY ?= ../shared/conformance/replay.py
 ARGS ?=
 # instructions: 1 records what a small GET costs instead.
 RECORD ?=
-# fuzz: seconds for each target.
+# fuzz: seconds for each target, and which of them; all unless named.
 SECONDS_EACH ?= 60
+TARGETS ?=
 
 help: ## This list
 	@echo "lockgate: an API gateway that reads Apache APISIX configuration"
@@ -36,6 +37,8 @@ quick: setup fmt lint unit ## Before a commit: format, lints, unit tests
 
 fmt: ## Checks the format (cargo fmt --all repairs it)
 	@cargo fmt --all --check || { echo "fmt: run cargo fmt --all"; exit 1; }
+	@cargo fmt --check --manifest-path tests/fuzz/Cargo.toml || { \
+	  echo "fmt: run cargo fmt --manifest-path tests/fuzz/Cargo.toml"; exit 1; }
 
 lint: setup ## Lints everything; a warning is an error
 	@cargo clippy --workspace --all-targets -- -D warnings
@@ -80,8 +83,9 @@ smoke: ## Builds the benches unoptimised and runs each once: they still work
 	@bash tests/setup.sh smoke
 	@bash bench/smoke.sh
 
-fuzz: setup ## Runs each fuzz target for a minute: make fuzz SECONDS_EACH=600
-	@bash tests/fuzz.sh $(SECONDS_EACH)
+fuzz: ## Runs each fuzz target for a minute: make fuzz SECONDS_EACH=600 TARGETS='yaml trie'
+	@bash tests/setup.sh fuzz
+	@bash tests/fuzz.sh $(SECONDS_EACH) $(TARGETS)
 
 deny: setup ## Licences, sources, bans and advisories of the dependencies
 	@bash tests/deny.sh

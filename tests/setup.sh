@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what is missing for a purpose and says why: setup.sh build|run|smoke|count|bench|conformance.
+# Installs what is missing for a purpose and says why: setup.sh build|run|smoke|count|bench|fuzz|conformance.
 # Nothing is installed that is there already; nothing outside Debian's packages is touched.
 set -euo pipefail
 purpose=${1:-build}
@@ -51,6 +51,9 @@ case $purpose in
     need taskset util-linux "pins each process to a core"
     need openssl openssl "makes the certificate of the TLS load"
     ;;
+  fuzz)
+    need c++ g++ "C++ compiler: libFuzzer is C++"
+    ;;
   conformance)
     need python3 python3 "runs the replayer"
     need_package python3-yaml "the replayer reads YAML"
@@ -66,7 +69,7 @@ case $purpose in
     need curl curl "some blocks are shell commands"
     need openssl openssl "some blocks are shell commands"
     ;;
-  *) fail "unknown purpose $purpose; known: build, run, smoke, count, bench, conformance" ;;
+  *) fail "unknown purpose $purpose; known: build, run, smoke, count, bench, fuzz, conformance" ;;
 esac
 
 if [ ${#packages[@]} -gt 0 ]; then

@@ -14,7 +14,7 @@
 //! | `Transfer-Encoding` other than one `chunked`, or in HTTP/1.0 | 501, 400 | RFC 9112 §6.1 |
 //! | the method CONNECT | 405 | this is no forward proxy |
 //! | more than 100 fields or 32 KiB | 431, or 414 when it is the target | bounded memory |
-//! | a chunk size that is not hexadecimal, a chunk longer than it says | 400 | RFC 9112 §7.1 |
+//! | a chunk size that is not hexadecimal, control bytes beside it, a chunk longer than it says | 400 | RFC 9112 §7.1 |
 
 mod chunks;
 mod target;

@@ -162,6 +162,10 @@ impl Matcher {
                 let (regex, names) = &**regex;
                 // An expression that exceeds its limit does not match.
                 let found = regex.captures(path).ok()??;
+                // An alternative in a segment, such as `a|b`, leaves the ends out.
+                if found.get(0)?.as_str() != path {
+                    return None;
+                }
                 let mut params = Params::new();
                 for (at, name) in names.iter().enumerate() {
                     if let Some(value) = found.name(&format!("p{at}")) {

@@ -227,22 +227,42 @@ pub(super) fn encode(path: impl Iterator<Item = u8>) -> Vec<u8> {
 
 /// As [`encode`], but leaves escapes of bytes from 0x80 up alone: they stand for themselves in the
 /// normal form of a path that is not UTF-8. The normal form writes them in upper case, so one with
-/// a lower-case digit is plain text and its `%` is encoded.
+/// a lower-case digit is plain text and its `%` is encoded. So is one that would be text together
+/// with its neighbours: the normal form has such bytes decoded.
 pub(super) fn encode_kept(path: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(path.len() + 16);
     let mut rest = path;
     while let [byte, tail @ ..] = rest {
-        if let [b'%', high @ (b'8' | b'9' | b'A'..=b'F'), low, after @ ..] = rest
-            && matches!(low, b'0'..=b'9' | b'A'..=b'F')
-        {
-            out.extend_from_slice(&[b'%', *high, *low]);
+        let mut kept = Vec::new();
+        while let Some((byte, after)) = kept_escape(rest) {
+            kept.push(byte);
             rest = after;
-            continue;
         }
-        push_encoded(*byte, &mut out);
-        rest = tail;
+        if kept.is_empty() {
+            push_encoded(*byte, &mut out);
+            rest = tail;
+        }
+        for chunk in kept.utf8_chunks() {
+            for byte in chunk.valid().bytes().flat_map(escape) {
+                push_encoded(byte, &mut out);
+            }
+            out.extend(chunk.invalid().iter().copied().flat_map(escape));
+        }
     }
     out
+}
+
+/// The byte of an escape that the normal form may have kept, and what follows it.
+fn kept_escape(path: &[u8]) -> Option<(u8, &[u8])> {
+    match path {
+        [
+            b'%',
+            high @ (b'8' | b'9' | b'A'..=b'F'),
+            low @ (b'0'..=b'9' | b'A'..=b'F'),
+            after @ ..,
+        ] => Some((hex(*high)? << 4 | hex(*low)?, after)),
+        _ => None,
+    }
 }
 
 fn push_encoded(byte: u8, out: &mut Vec<u8>) {

@@ -176,6 +176,14 @@ fn rewriting() {
         ("/b/%FF%41", None),
         b"/b/%FF%2541",
     );
+    // Text that only looks like such escapes does not become a character.
+    check(
+        b"/%ff%c3%25A9",
+        "/%FF%C3%A9",
+        None,
+        ("/%FF%C3%A9", None),
+        b"/%FF%25C3%25A9",
+    );
 }
 
 #[test]

@@ -97,7 +97,7 @@ impl FileSource {
     /// configuration. Resources are not looked into here.
     pub fn load(&mut self) -> Result<Batch, Problems> {
         let (read, _) = self.read();
-        self.parse(read)
+        self.batch(read)
     }
 
     /// Sends the file's content each time it changes, good or not, until the receiver is gone.
@@ -111,7 +111,7 @@ impl FileSource {
             // Looked at before the first wait: it may have changed before it was watched.
             if nudged || self.may_have_changed() {
                 let (read, changed) = self.read();
-                if changed && out.send(self.parse(read)).await.is_err() {
+                if changed && out.send(self.batch(read)).await.is_err() {
                     return;
                 }
             }
@@ -160,32 +160,41 @@ impl FileSource {
         (read, changed)
     }
 
-    fn parse(&self, read: Result<Vec<u8>, String>) -> Result<Batch, Problems> {
+    /// What a file with these bytes holds.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn parse(&self, bytes: &[u8]) -> Result<Batch, Problems> {
         let name = self.path.display().to_string();
-        let failed = |text: String| {
-            let mut problem = Problem::new("", text);
-            problem.file = Some(name.as_str().into());
-            Problems::from(problem)
-        };
-        let bytes = read.map_err(failed)?;
         match self.format {
-            Format::Json => self.json(read_json(&bytes, &name)?),
-            Format::Yaml if !has_end(&bytes) => Err(failed(
+            Format::Json => self.json(read_json(bytes, &name)?),
+            Format::Yaml if !has_end(bytes) => Err(self.failed(
                 "missing valid end flag: the last line has to be `#END`, so that a half-written \
-                 file is not taken for a whole one"
-                    .to_owned(),
+                 file is not taken for a whole one",
             )),
             Format::Yaml => {
-                let document = match std::str::from_utf8(&bytes) {
+                let document = match std::str::from_utf8(bytes) {
                     Ok(text) => {
                         read_yaml(substitute_env(text, &*self.env, &name)?.as_bytes(), &name)?
                     }
                     // The reader says where the bad bytes are.
-                    Err(_) => read_yaml(&bytes, &name)?,
+                    Err(_) => read_yaml(bytes, &name)?,
                 };
                 batch(document, None)
             }
         }
+    }
+
+    fn batch(&self, read: Result<Vec<u8>, String>) -> Result<Batch, Problems> {
+        let bytes = read.map_err(|text| self.failed(&text))?;
+        self.parse(&bytes)
+    }
+
+    /// A problem of the file as a whole.
+    fn failed(&self, text: &str) -> Problems {
+        let mut problem = Problem::new("", text);
+        problem.file = Some(self.path.display().to_string().into());
+        problem.into()
     }
 
     fn json(&self, document: Document) -> Result<Batch, Problems> {

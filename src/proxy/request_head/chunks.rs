@@ -1,6 +1,6 @@
 //! A first look at a chunked body, for the lane that reads it again.
 
-use super::{Refusal, bad};
+use super::{Refusal, bad, controls};
 
 /// The longest line with a chunk's size and extensions, in bytes.
 const MAX_CHUNK_LINE: usize = 1024;
@@ -48,11 +48,8 @@ fn chunk_size(line: &[u8]) -> Result<usize, Refusal> {
         .filter(|_| hex)
         .and_then(|d| usize::from_str_radix(d, 16).ok());
     match size {
-        Some(size)
-            if line.len() <= MAX_CHUNK_LINE && !line.iter().any(|&b| b == b'\n' || b == 0) =>
-        {
-            Ok(size)
-        }
+        Some(_) if controls(line) > 0 => Err(bad("control byte in a chunk size")),
+        Some(size) if line.len() <= MAX_CHUNK_LINE => Ok(size),
         _ => Err(bad("chunk size is not a number")),
     }
 }

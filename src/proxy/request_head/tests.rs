@@ -144,6 +144,8 @@ fn chunks() {
         "3\r\nhello\r\n",
         " 5\r\nhello\r\n",
         "5\nhello",
+        "5;a\rb\r\nhello\r\n",
+        "0;a\x7f\r\n\r\n",
     ] {
         check(bad, Err(()));
     }

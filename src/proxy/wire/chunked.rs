@@ -121,7 +121,7 @@ impl Chunked {
             (State::Size { value, .. } | State::Extension { value }, b'\r') => {
                 State::SizeEnd { value }
             }
-            (State::Extension { value }, b) if b != b'\n' && b != 0 => State::Extension { value },
+            (State::Extension { value }, b) if !is_control(b) => State::Extension { value },
             (State::SizeEnd { value: 0 }, b'\n') => self.line_of(State::Trailer { empty: true }),
             (State::SizeEnd { value }, b'\n') => State::Data { left: value },
             (State::DataCr, b'\r') => State::DataLf,
@@ -132,7 +132,7 @@ impl Chunked {
             (State::Trailer { empty }, b'\r') => State::TrailerEnd { empty },
             (State::TrailerEnd { empty: true }, b'\n') => State::Done,
             (State::TrailerEnd { empty: false }, b'\n') => State::Trailer { empty: true },
-            (State::Trailer { .. }, b) if b != b'\n' && b != 0 => State::Trailer { empty: false },
+            (State::Trailer { .. }, b) if !is_control(b) => State::Trailer { empty: false },
             (State::DataCr | State::DataLf, _) => {
                 return Err(BadChunk("chunk is longer than its size"));
             }
@@ -146,6 +146,11 @@ impl Chunked {
         self.line = 0;
         state
     }
+}
+
+/// A control byte other than a tab has no place beside a size or in a trailer.
+fn is_control(b: u8) -> bool {
+    (b < 0x20 && b != b'\t') || b == 0x7f
 }
 
 fn hex(b: u8) -> u8 {
@@ -247,6 +252,8 @@ mod tests {
             "1\r\na\n",
             "1;\n",
             "1;\0\r\n",
+            "1;a\u{7f}\r\n",
+            "0\r\nA: \u{1}\r\n\r\n",
             "0\r\n\n",
             "0\r\nA: b\n\r\n",
             "0\r\n\r\r\n",

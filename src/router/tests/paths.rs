@@ -118,6 +118,8 @@ fn stars_in_the_middle() {
         "re /v/*/v[0-9]+",
         "bad /w/*/x(",
         "dot /d/*/e.f",
+        "or /o/*/v1|v2",
+        "end /e/*/x\\",
     ];
     for mode in [Mode::Uri, Mode::HostUri, Mode::UriWithParameter] {
         check(
@@ -138,6 +140,11 @@ fn stars_in_the_middle() {
                 ("GET h/w/1/x(", "bad :ext=1"),
                 ("GET h/d/1/e.f", "dot :ext=1"),
                 ("GET h/d/1/exf", "-"),
+                ("GET h/o/1/v1", "or :ext=1"),
+                ("GET h/o/1/v12", "-"),
+                ("GET h/o/v2", "-"),
+                ("GET h/o/1/xv2", "-"),
+                ("GET h/e/1/x\\zy", "-"),
             ],
         );
     }
