@@ -55,7 +55,7 @@ ci: setup ## All that has to hold before a change lands; prints the time of each
 docs: setup ## Builds the documentation, writes docs/plugins; a warning is an error
 	@bash tests/docs.sh
 
-bench: micro load instructions memory targets ## Everything that is measured, then the targets beside it; about an hour
+bench: micro load instructions memory targets ## Everything that is measured, then the targets beside it; half an hour
 
 micro: setup ## Micro benches of router, plan and compiler
 	@grep -q '^name = "micro"' Cargo.toml || { echo "micro: Cargo.toml has no bench of that name yet"; exit 1; }

@@ -18,7 +18,7 @@ from stand import Stand, fail
 from workloads import SMALL
 
 RECORD = ROOT / "bench" / "instructions.json"
-WARM, REQUESTS = 400, 2000
+WARM, REQUESTS = 400, 4000
 TOLERANCE = 0.05
 
 

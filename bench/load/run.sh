@@ -6,25 +6,27 @@ cd "$(dirname "$0")/../.."
 kind=${1:-load}
 shift || true
 purpose=bench
-build=(--bin lockgate --example floor)
+floor=1
 case $kind in
   load | instructions | memory | edits) ;;
   count)
     purpose=count
-    build=(--bin lockgate)
+    floor=
     ;;
   targets)
     # Shows what the others left.
-    build=()
+    purpose=
     ;;
   *)
     echo "bench: unknown measurement $kind; known: load, instructions, memory, edits, count, targets" >&2
     exit 2
     ;;
 esac
-if [ ${#build[@]} -gt 0 ]; then
+if [ -n "$purpose" ]; then
   bash tests/setup.sh "$purpose"
-  cargo build --release "${build[@]}"
+  # Apart from the example, whose dev-dependencies would add features: what is shipped is measured.
+  cargo build --release --bin lockgate
+  [ -z "$floor" ] || cargo build --release --example floor
 fi
 export PYTHONDONTWRITEBYTECODE=1
 exec python3 "bench/load/$kind.py" "$@"
