@@ -29,7 +29,8 @@ def profile():
 
 
 def commit():
-    dirty = subprocess.run(["git", "diff", "--quiet", "HEAD"], cwd=ROOT).returncode
+    # Results are written between one measurement and the next: they change nothing.
+    dirty = subprocess.run(["git", "diff", "--quiet", "HEAD", "--", ".", ":!bench/results"], cwd=ROOT).returncode
     return first_line(["git", "rev-parse", "--short", "HEAD"]) + (" with changes" if dirty else "")
 
 
