@@ -31,7 +31,7 @@ def rows(instructions, load, memory):
         a, b = (figure(load, workload, name, "cpu_us") for name in (ours, theirs))
         multiple = figure(load, workload, ours, "cpu_x", theirs)
         return row(f"CPU: {title(workload)}", f"<= {limit} x {theirs}",
-                   multiple and f"{multiple:.2f} ({a:.1f} us; {b:.1f} us)", multiple and multiple <= limit)
+                   multiple and f"{multiple:.2f} ({a:.1f} us; {b:.1f} us)", multiple and round(multiple, 2) <= limit)
 
     yield counted("small", 17_000)
     yield counted("browser", 21_000)
