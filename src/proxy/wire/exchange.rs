@@ -27,6 +27,8 @@ use crate::upstream::{Connector, Keep, Link, NoLink, Ready, Reused, Timeouts, li
 
 /// What the client may send ahead while its answer is awaited; more stays in the kernel.
 const AHEAD: usize = 16 * 1024;
+/// A body of the gateway's own that goes out in one piece with its head.
+const SMALL_BODY: usize = 4 * 1024;
 /// Interim answers to one request.
 const INTERIMS: usize = 16;
 
@@ -499,9 +501,15 @@ impl Run<'_> {
             (crate::proxy::fields::Name::of(name), name, &value[..])
         });
         write_head::response(&mut out, &head, fields);
-        let sent = self.send(&out, body).await;
+        let head_len = out.len() as u64;
+        let sent = if body.len() <= SMALL_BODY {
+            out.extend_from_slice(body);
+            self.send(&out, &[]).await
+        } else {
+            self.send(&out, body).await
+        };
         exchange.work.sent_body = body.len() as u64;
-        exchange.work.sent_bytes = (out.len() + body.len()) as u64;
+        exchange.work.sent_bytes = head_len + body.len() as u64;
         self.lender.give_back(&mut out);
         self.shown = Shown::Local(Box::new(local));
         self.whole = sent.is_ok();

@@ -8,10 +8,10 @@ use std::task::Poll;
 use bytes::Bytes;
 use lockgate_plugin::{Chunk, Origin, Phase, ReqView};
 use pingora_core::protocols::Stream;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use super::Client;
-use super::buffers::LARGE;
+use super::buffers::{LARGE, SIZE};
 use super::chunked::{self, Chunked};
 use super::exchange::{Linked, Run, Shown, is_gone};
 use super::response_head::{self, Length};
@@ -371,7 +371,12 @@ impl Relay {
         piece: usize,
     ) -> Result<(), Fault> {
         self.begun = true;
-        let piece = &self.window[self.at - piece..self.at];
+        let mut piece = &self.window[self.at - piece..self.at];
+        if !self.out.is_empty() && piece.len() <= SIZE && !run.stream.is_write_vectored() {
+            // One TLS record instead of two.
+            self.out.extend_from_slice(piece);
+            piece = &[];
+        }
         if run.upload.end.is_some() {
             run.send(&self.out, piece).await?;
         } else {

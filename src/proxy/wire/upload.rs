@@ -4,6 +4,7 @@
 //! then is more read. Bodies are passed on with the length the client named, or
 //! decoded and encoded anew when they are chunked.
 
+use std::io::IoSlice;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -53,11 +54,13 @@ pub enum End {
 /// A request being sent.
 pub struct Upload {
     left: Left,
-    /// Bytes for the upstream: the head, then pieces of the body.
+    /// Bytes for the upstream: the head, then chunks of the body.
     pub out: Vec<u8>,
     sent: usize,
     /// How much of the client's buffer has been used.
     used: usize,
+    /// How much of what was used goes out from where it is: bodies that are not chunked.
+    direct: usize,
     /// Where the request's bytes in the client's buffer began.
     start: usize,
     /// Body bytes received from the client.
@@ -102,6 +105,7 @@ impl Upload {
             out: Vec::new(),
             sent: 0,
             used: start,
+            direct: 0,
             start,
             received: 0,
             max,
@@ -181,14 +185,26 @@ impl Upload {
             return Poll::Ready(());
         }
         loop {
-            if self.sent < self.out.len() {
+            if self.sent < self.out.len() || self.direct > 0 {
                 self.waiting = Waiting::Upstream;
-                match ready!(Pin::new(&mut *link).poll_write(cx, &self.out[self.sent..])) {
+                let first = &self.out[self.sent..];
+                let second = &source.inb[self.used - self.direct..self.used];
+                let written = match (first.is_empty(), second.is_empty()) {
+                    (false, false) => {
+                        let both = [IoSlice::new(first), IoSlice::new(second)];
+                        Pin::new(&mut *link).poll_write_vectored(cx, &both)
+                    }
+                    (false, true) => Pin::new(&mut *link).poll_write(cx, first),
+                    _ => Pin::new(&mut *link).poll_write(cx, second),
+                };
+                match ready!(written) {
                     Ok(0) => {
                         return self.finish(End::Refused(std::io::ErrorKind::WriteZero.into()));
                     }
                     Ok(n) => {
-                        self.sent += n;
+                        let head = n.min(first.len());
+                        self.sent += head;
+                        self.direct -= n - head;
                         self.moved = true;
                     }
                     Err(e) => return self.finish(End::Refused(e)),
@@ -197,6 +213,13 @@ impl Upload {
             }
             self.sent = 0;
             self.out.clear();
+            if self.has_buffered(source) && !self.is_read() && !self.owes_continue {
+                // What came with the head goes out with it.
+                if let Err(fault) = self.consume(source, true) {
+                    return self.finish(End::Failed(fault));
+                }
+                continue;
+            }
             if self.is_read() || !self.has_buffered(source) {
                 // Before a wait, whatever layer below still holds has to go.
                 self.waiting = Waiting::Upstream;
@@ -280,7 +303,7 @@ impl Upload {
             Left::Exact(left) => {
                 let take = usize::try_from(*left).map_or(input.len(), |left| left.min(input.len()));
                 if pass_on {
-                    out.extend_from_slice(&input[..take]);
+                    self.direct += take;
                 }
                 *left -= take as u64;
                 *received += take as u64;
