@@ -336,9 +336,8 @@ fn take_request(
     let (body, whole) = match head.body {
         BodyLength::None => (0, true),
         BodyLength::Exact(length) => {
-            // Pingora may read beyond the end of what is still to come.
             let there = usize::try_from(length).map_or(rest, |l| l.min(rest));
-            (there, there as u64 == length)
+            (there, true)
         }
         BodyLength::Chunked => match scan_chunks(&buf[head.len..])? {
             Some(length) => (length, true),
