@@ -15,6 +15,7 @@
 //! | the method CONNECT | 405 | this is no forward proxy |
 //! | more than 100 fields or 32 KiB | 431, or 414 when it is the target | bounded memory |
 //! | a chunk size that is not hexadecimal, control bytes beside it, a chunk longer than it says | 400 | RFC 9112 §7.1 |
+//! | a trailer that is not a field | 400 | a request may be hidden there |
 
 mod chunks;
 mod target;

@@ -1,6 +1,6 @@
 //! A first look at a chunked body, for the lane that reads it again.
 
-use super::{Refusal, bad, controls};
+use super::{Refusal, bad, controls, is_token};
 
 /// The longest line with a chunk's size and extensions, in bytes.
 const MAX_CHUNK_LINE: usize = 1024;
@@ -28,7 +28,7 @@ pub fn scan_chunks(buf: &[u8]) -> Result<Option<usize>, Refusal> {
         let size = chunk_size(&buf[at..at + line])?;
         at += line + 2;
         if size == 0 {
-            return Ok(trailers_end(&buf[at..]).map(|len| at + len));
+            return Ok(trailers_end(&buf[at..])?.map(|len| at + len));
         }
         let Some(end) = at.checked_add(size).filter(|end| end + 2 <= buf.len()) else {
             return Ok(None);
@@ -54,10 +54,19 @@ fn chunk_size(line: &[u8]) -> Result<usize, Refusal> {
     }
 }
 
-/// The length of the trailer section, its empty line included.
-fn trailers_end(buf: &[u8]) -> Option<usize> {
-    if buf.starts_with(b"\r\n") {
-        return Some(2);
+/// The length of the trailer section, its empty line included, when it is complete.
+fn trailers_end(buf: &[u8]) -> Result<Option<usize>, Refusal> {
+    let mut at = 0;
+    while let Some(len) = memchr::memmem::find(&buf[at..], b"\r\n") {
+        let line = &buf[at..at + len];
+        at += len + 2;
+        if line.is_empty() {
+            return Ok(Some(at));
+        }
+        let name = line.split(|&b| b == b':').next().unwrap_or(b"");
+        if name.len() == line.len() || !is_token(name) || controls(line) > 0 {
+            return Err(bad("trailer is not a field"));
+        }
     }
-    memchr::memmem::find(buf, b"\r\n\r\n").map(|at| at + 4)
+    Ok(None)
 }
