@@ -10,7 +10,7 @@ use pingora_core::ErrorType;
 use pingora_core::protocols::Stream;
 
 use super::buffers::Lender;
-use super::relay::{Relay, linger};
+use super::relay::{Relay, linger, nominated};
 use super::response_head::{self, Scan};
 use super::upload::{End, Source, Upload, Waiting};
 use super::views::WireResp;
@@ -444,18 +444,11 @@ impl Run<'_> {
     /// Passes an interim answer on.
     async fn interim(&mut self, head: &[u8], status: u16) -> Result<(), Failure> {
         let mut out = Vec::new();
-        out.extend_from_slice(b"HTTP/1.1 ");
-        out.extend_from_slice(itoa::Buffer::new().format(status).as_bytes());
-        out.push(b' ');
-        out.extend_from_slice(write_head::canonical_reason(status));
-        out.extend_from_slice(b"\r\n");
         let mut fields = Fields::default();
         if let Scan::Complete(_) = response_head::scan(head, 0, &mut fields) {
-            for (_, name, value) in WireResp::new(head, &fields, status).fields() {
-                out.extend_from_slice(&[name, b": ", value, b"\r\n"].concat());
-            }
+            let resp = WireResp::new(head, &fields, status);
+            write_head::interim(&mut out, status, resp.fields(), &nominated(&resp));
         }
-        out.extend_from_slice(b"\r\n");
         self.send(&out, &[]).await.map_err(Failure::Client)
     }
 

@@ -405,7 +405,7 @@ fn put(data: &[u8], chunks: bool, out: &mut Vec<u8>) {
 }
 
 /// Names that the upstream's `Connection` declares its own. It cannot take the framing away.
-fn nominated<'a>(resp: &WireResp<'a>) -> Vec<&'a [u8]> {
+pub(super) fn nominated<'a>(resp: &WireResp<'a>) -> Vec<&'a [u8]> {
     resp.fields()
         .filter(|(known, ..)| *known == Name::Connection)
         .flat_map(|(_, _, value)| value.split(|&b| b == b',').map(<[u8]>::trim_ascii))

@@ -140,6 +140,38 @@ pub fn response<'a>(
     });
 }
 
+/// Appends an interim answer's head. It has no body and decides nothing about the connection:
+/// fields that say otherwise stay behind.
+pub fn interim<'a>(
+    out: &mut Vec<u8>,
+    status: u16,
+    fields: impl Iterator<Item = (Name, &'a [u8], &'a [u8])>,
+    nominated: &[&[u8]],
+) {
+    out.extend_from_slice(b"HTTP/1.1 ");
+    out.extend_from_slice(itoa::Buffer::new().format(status).as_bytes());
+    out.push(b' ');
+    out.extend_from_slice(canonical_reason(status));
+    out.extend_from_slice(b"\r\n");
+    for (known, name, value) in fields {
+        let of_connection = matches!(
+            known,
+            Name::Connection
+                | Name::ContentLength
+                | Name::TransferEncoding
+                | Name::KeepAlive
+                | Name::ProxyConnection
+                | Name::Trailer
+                | Name::Upgrade
+        );
+        let own = |nominated: &&[u8]| nominated.eq_ignore_ascii_case(name);
+        if !of_connection && !nominated.iter().any(own) {
+            put(out, name, value);
+        }
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
 /// The usual reason phrase.
 pub fn canonical_reason(status: u16) -> &'static [u8] {
     http::StatusCode::from_u16(status)
@@ -214,5 +246,32 @@ impl DateText {
             self.text = Bytes::from(httpdate::fmt_http_date(now));
         }
         self.text.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interim_answers_say_nothing_of_body_and_connection() {
+        let fields = [
+            "Connection: X-A",
+            "Content-Length: 5",
+            "transfer-encoding: chunked",
+            "Keep-Alive: x",
+            "Upgrade: h2c",
+            "x-a: b",
+            "Link: </a>",
+        ];
+        let fields = fields.iter().filter_map(|line| line.split_once(": "));
+        let fields = fields.map(|(name, value)| {
+            let name = name.as_bytes();
+            (Name::of(name), name, value.as_bytes())
+        });
+        let mut out = Vec::new();
+        interim(&mut out, 103, fields, &[b"X-A"]);
+        let expected = "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n";
+        assert_eq!(String::from_utf8_lossy(&out), expected);
     }
 }
