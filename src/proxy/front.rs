@@ -151,7 +151,8 @@ impl Front {
                 connection,
                 requests: client.requests,
                 exchange: begun,
-                last: !whole,
+                // Pingora looks at one `Connection` field; there may be more.
+                last: !whole || !head.persistent,
             })));
             match Box::pin(self.general.process_new_http(session, shutdown)).await {
                 Some(reused) => stream = reused.consume().0,
@@ -270,9 +271,13 @@ impl Front {
             String::from_utf8_lossy(&self.core.server_token),
             body.len(),
         );
+        let sent = match request_line(buf).0 {
+            b"HEAD" => "",
+            _ => &body[..],
+        };
         let write = async {
             stream.write_all(head.as_bytes()).await?;
-            stream.write_all(body.as_bytes()).await?;
+            stream.write_all(sent.as_bytes()).await?;
             stream.shutdown().await
         };
         let _ = pingora_timeout::timeout(REFUSAL_LIMIT, write).await;
@@ -280,8 +285,8 @@ impl Front {
         let (mut exchange, _) = Exchange::begin(&self.core, self.conn(&stream), &view);
         exchange.work.status = refusal.status;
         exchange.work.reason = refusal.why;
-        exchange.work.sent_body = body.len() as u64;
-        exchange.work.sent_bytes = (head.len() + body.len()) as u64;
+        exchange.work.sent_body = sent.len() as u64;
+        exchange.work.sent_bytes = (head.len() + sent.len()) as u64;
         exchange.finish(&self.core, &view, None);
     }
 
@@ -363,7 +368,7 @@ fn take_request(
 
 /// A target as Pingora's parser accepts it: bytes it would refuse are percent-encoded, which means
 /// the same.
-fn encoded(target: &[u8]) -> Cow<'_, [u8]> {
+pub(super) fn encoded(target: &[u8]) -> Cow<'_, [u8]> {
     const REFUSED: &[u8] = b"\"<>\\^`{|}";
     let refused = |b: u8| !b.is_ascii() || REFUSED.contains(&b);
     if !target.iter().any(|&b| refused(b)) {

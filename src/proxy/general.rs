@@ -22,8 +22,10 @@ use pingora_proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
 use super::answer;
 use super::core::{Core, Counted};
 use super::fault::{Fault, FaultKind, Stop};
+use super::front::encoded;
 use super::head;
 use super::pipeline::Exchange;
+use super::request_head::decimal;
 use super::view::{Req, Resp, edit};
 use crate::tls::HandshakeFacts;
 use crate::upstream::{Timeouts, limit_peer};
@@ -61,8 +63,8 @@ pub struct Front {
     pub requests: u32,
     /// Begun already, where the head alone did not decide the lane.
     pub exchange: Option<Box<Exchange>>,
-    /// No request may follow on the connection: the end of this one's body was not seen by the
-    /// strict check.
+    /// No request may follow on the connection: the client said so, or the end of this one's body
+    /// was not seen by the strict check.
     pub last: bool,
 }
 
@@ -320,12 +322,12 @@ impl ProxyHttp for General {
             upstream.set_method(method.map_err(|_| Error::new_in(ErrorType::InternalError))?);
         }
         match &edits.target {
-            Some(target) => upstream.set_raw_path(target)?,
+            Some(target) => upstream.set_raw_path(&encoded(target))?,
             None => {
                 let raw = lockgate_plugin::ReqView::target(&req);
                 let target = work.target.upstream_target(raw);
                 if *target != *upstream.raw_path() {
-                    upstream.set_raw_path(&target)?;
+                    upstream.set_raw_path(&encoded(&target))?;
                 }
             }
         }
@@ -366,10 +368,26 @@ impl ProxyHttp for General {
         resp: &mut ResponseHeader,
         lane: &mut Lane,
     ) -> Result<()> {
+        check_framing(resp)?;
         if resp.status.is_informational() && resp.status.as_u16() != 101 {
+            // It has no body and decides nothing about the connection.
+            strip_hop_by_hop(resp);
+            for name in [
+                header::CONNECTION,
+                header::CONTENT_LENGTH,
+                header::TRANSFER_ENCODING,
+                header::TRAILER,
+                header::UPGRADE,
+            ] {
+                resp.remove_header(&name);
+            }
             return Ok(());
         }
         if resp.status.as_u16() == 101 {
+            if !(lane.websocket && session.is_upgrade_req()) {
+                let why = "an upgrade that was not asked for";
+                return Err(Error::explain(ErrorType::InvalidHTTPHeader, why).into_up());
+            }
             // The limit is for bodies. How long a tunnel may be silent, the upstream's says.
             session.as_downstream_mut().set_read_timeout(None);
         }
@@ -648,6 +666,27 @@ async fn fill_empty(
     session.as_downstream_mut().set_ignore_info_resp(true);
     *resp = ResponseHeader::build(103, None)?;
     Ok(())
+}
+
+/// Refuses lengths and transfer encodings that the wire lane refuses too: a client may understand
+/// them in another way. Of a length beside chunks nothing is left here; Pingora has dropped it.
+fn check_framing(resp: &ResponseHeader) -> Result<()> {
+    let mut codings = resp.headers.get_all(header::TRANSFER_ENCODING).iter();
+    let chunked = codings.next().is_none_or(|first| {
+        let chunked = first.as_bytes().eq_ignore_ascii_case(b"chunked");
+        chunked && codings.next().is_none() && resp.version != http::Version::HTTP_10
+    });
+    let lengths = resp.headers.get_all(header::CONTENT_LENGTH).iter();
+    let mut lengths = lengths.map(|value| decimal(value.as_bytes()));
+    let length = match lengths.next() {
+        None => true,
+        Some(first) => first.is_some() && lengths.all(|other| other == first),
+    };
+    if chunked && length {
+        return Ok(());
+    }
+    let why = "response with an ambiguous length";
+    Err(Error::explain(ErrorType::InvalidHTTPHeader, why).into_up())
 }
 
 /// Removes what belongs to the upstream's connection, not to the client's.

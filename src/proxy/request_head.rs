@@ -15,6 +15,7 @@
 //! | the method CONNECT | 405 | this is no forward proxy |
 //! | more than 100 fields or 32 KiB | 431, or 414 when it is the target | bounded memory |
 //! | a chunk size that is not hexadecimal, control bytes beside it, a chunk longer than it says | 400 | RFC 9112 §7.1 |
+//! | a trailer that is not a field | 400 | a request may be hidden there |
 
 mod chunks;
 mod target;
@@ -405,7 +406,7 @@ fn is_token(text: &[u8]) -> bool {
 }
 
 /// The bytes of a token.
-static TOKEN: [bool; 256] = {
+pub(super) static TOKEN: [bool; 256] = {
     let mut table = [false; 256];
     let extra = b"!#$%&'*+-.^_`|~";
     let mut i = 0;

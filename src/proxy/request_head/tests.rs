@@ -146,6 +146,12 @@ fn chunks() {
         "5\nhello",
         "5;a\rb\r\nhello\r\n",
         "0;a\x7f\r\n\r\n",
+        "0\r\nno colon\r\n\r\n",
+        "0\r\nX : y\r\n\r\n",
+        "0\r\nX: y\r\n folded\r\n\r\n",
+        "0\r\nX: \0\r\n\r\n",
+        "0\r\nX: y\n\r\n\r\n",
+        "0\r\nGET / HTTP/1.1\r\n\r\n",
     ] {
         check(bad, Err(()));
     }

@@ -3,6 +3,8 @@
 //! Extensions and trailers are dropped, and bounded. What goes on is always
 //! encoded anew, so that nothing two parsers could disagree about passes.
 
+use crate::proxy::request_head::TOKEN;
+
 /// The longest line with a chunk's size and extensions, in bytes.
 const MAX_LINE: u32 = 1024;
 /// The longest trailer section, in bytes.
@@ -40,10 +42,10 @@ enum State {
     },
     DataCr,
     DataLf,
-    /// In the trailers; whether the current line is empty so far.
-    Trailer {
-        empty: bool,
-    },
+    /// At the beginning of a trailer, or of the empty line.
+    TrailerStart,
+    TrailerName,
+    TrailerValue,
     TrailerEnd {
         empty: bool,
     },
@@ -98,7 +100,10 @@ impl Chunked {
     fn step(&mut self, b: u8) -> Result<(), BadChunk> {
         self.line += 1;
         let limit = match self.state {
-            State::Trailer { .. } | State::TrailerEnd { .. } => MAX_TRAILERS,
+            State::TrailerStart
+            | State::TrailerName
+            | State::TrailerValue
+            | State::TrailerEnd { .. } => MAX_TRAILERS,
             _ => MAX_LINE,
         };
         if self.line > limit {
@@ -122,17 +127,25 @@ impl Chunked {
                 State::SizeEnd { value }
             }
             (State::Extension { value }, b) if !is_control(b) => State::Extension { value },
-            (State::SizeEnd { value: 0 }, b'\n') => self.line_of(State::Trailer { empty: true }),
-            (State::SizeEnd { value }, b'\n') => State::Data { left: value },
+            (State::SizeEnd { value: 0 }, b'\n') => self.line_of(State::TrailerStart),
+            (State::SizeEnd { value }, b'\n') => self.line_of(State::Data { left: value }),
             (State::DataCr, b'\r') => State::DataLf,
             (State::DataLf, b'\n') => self.line_of(State::Size {
                 digits: 0,
                 value: 0,
             }),
-            (State::Trailer { empty }, b'\r') => State::TrailerEnd { empty },
+            (State::TrailerStart, b'\r') => State::TrailerEnd { empty: true },
+            (State::TrailerStart | State::TrailerName, b) if TOKEN[usize::from(b)] => {
+                State::TrailerName
+            }
+            (State::TrailerName, b':') => State::TrailerValue,
+            (State::TrailerStart | State::TrailerName, _) => {
+                return Err(BadChunk("trailer without a name and a colon"));
+            }
+            (State::TrailerValue, b'\r') => State::TrailerEnd { empty: false },
+            (State::TrailerValue, b) if !is_control(b) => State::TrailerValue,
             (State::TrailerEnd { empty: true }, b'\n') => State::Done,
-            (State::TrailerEnd { empty: false }, b'\n') => State::Trailer { empty: true },
-            (State::Trailer { .. }, b) if !is_control(b) => State::Trailer { empty: false },
+            (State::TrailerEnd { empty: false }, b'\n') => State::TrailerStart,
             (State::DataCr | State::DataLf, _) => {
                 return Err(BadChunk("chunk is longer than its size"));
             }
@@ -256,6 +269,11 @@ mod tests {
             "0\r\nA: \u{1}\r\n\r\n",
             "0\r\n\n",
             "0\r\nA: b\n\r\n",
+            "0\r\nGET / HTTP/1.1\r\n\r\n",
+            "0\r\nno colon\r\n\r\n",
+            "0\r\nA : b\r\n\r\n",
+            "0\r\nA: b\r\n folded\r\n\r\n",
+            "0\r\n: b\r\n\r\n",
             "0\r\n\r\r\n",
             "1111111111111111\r\n",
         ] {
@@ -263,6 +281,12 @@ mod tests {
         }
         refused(&format!("1;{}", "x".repeat(2000)));
         refused(&format!("0\r\n{}", "a: b\r\n".repeat(4000)));
+    }
+
+    #[test]
+    fn the_longest_line_may_be_used_up() {
+        let line = format!("1;{}", "x".repeat(1020));
+        ok(&format!("{line}\r\na\r\n0\r\n\r\n"), "a", line.len() + 10);
     }
 
     #[test]

@@ -246,3 +246,30 @@ impl DateText {
         self.text.clone()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interim_answers_say_nothing_of_body_and_connection() {
+        let fields = [
+            "Connection: X-A",
+            "Content-Length: 5",
+            "transfer-encoding: chunked",
+            "Keep-Alive: x",
+            "Upgrade: h2c",
+            "x-a: b",
+            "Link: </a>",
+        ];
+        let fields = fields.iter().filter_map(|line| line.split_once(": "));
+        let fields = fields.map(|(name, value)| {
+            let name = name.as_bytes();
+            (Name::of(name), name, value.as_bytes())
+        });
+        let mut out = Vec::new();
+        hints(&mut out, &[b"X-A"], fields);
+        let expected = "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n";
+        assert_eq!(String::from_utf8_lossy(&out), expected);
+    }
+}
