@@ -7,19 +7,20 @@ use std::task::Poll;
 
 use bytes::Bytes;
 use lockgate_plugin::{Chunk, Origin, Phase, ReqView};
-use pingora_core::protocols::Stream;
-use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::AsyncWrite;
 
 use super::Client;
+use super::answer::linger;
+use super::ask::is_gone;
 use super::buffers::{LARGE, SIZE};
 use super::chunked::{self, Chunked};
-use super::exchange::{Linked, Run, Shown, is_gone};
+use super::connect::Linked;
+use super::exchange::{Run, Shown};
 use super::response_head::{self, Length};
 use super::upload::{End, Source};
 use super::views::WireResp;
 use super::write::Write;
 use super::write_head::{self, Framing};
-use crate::proxy::answer::DRAIN_LIMIT;
 use crate::proxy::fault::{Fault, FaultKind};
 use crate::proxy::fields::Name;
 use crate::proxy::head;
@@ -465,15 +466,4 @@ pub(super) fn nominated<'a>(resp: &WireResp<'a>) -> Vec<&'a [u8]> {
             )
         })
         .collect()
-}
-
-/// Closes the writing side and reads on for a while: a client that is still sending would be told
-/// that the connection is broken before it has read its answer.
-pub(super) async fn linger(stream: &mut Stream) {
-    let drain = async {
-        let _ = AsyncWriteExt::shutdown(stream).await;
-        let mut sink = vec![0u8; 16 * 1024];
-        while matches!(stream.read(&mut sink).await, Ok(n) if n > 0) {}
-    };
-    let _ = tokio::time::timeout(DRAIN_LIMIT, drain).await;
 }
