@@ -2,6 +2,7 @@
 //!
 //! Besides time, divan prints what a run allocates; rows without allocation lines allocate nothing.
 
+mod compile;
 mod router;
 
 #[global_allocator]

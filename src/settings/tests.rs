@@ -49,6 +49,16 @@ fn addrs(listen: &[Listen]) -> Vec<String> {
 }
 
 #[test]
+fn a_listener_or_everything_on_the_general_lane() {
+    let engine = good("").engine();
+    assert!(!engine.general && engine.general_ports.is_empty());
+    let engine = good("apisix: {node_listen: [80, {port: 81, engine: general}]}").engine();
+    assert!(!engine.general && engine.general_ports.contains(&81));
+    assert!(!engine.general_ports.contains(&80));
+    assert!(good("lockgate: {engine: general}").engine().general);
+}
+
+#[test]
 fn listeners_in_every_form() {
     let check =
         |text: &str, expected: &[&str]| assert_eq!(addrs(&good(text).listen), expected, "{text}");
