@@ -5,14 +5,16 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 # Every verb is a sequence; cargo itself uses the cores.
 .NOTPARALLEL:
-.PHONY: help run test quick fmt lint unit cases ci docs bench micro load instructions edits smoke fuzz fuzz-lanes deny conformance setup
+.PHONY: help run test quick fmt lint unit cases ci docs bench micro load instructions memory targets count edits smoke fuzz fuzz-lanes deny conformance setup
 
 # conformance: the checkout of APISIX, what of it to replay, and the replayer.
 SUITE ?=
 ONLY ?=
 REPLAY ?= ../shared/conformance/replay.py
-# cases, load, instructions, edits: passed on to the runner.
+# cases, load, instructions, memory, edits: passed on to the runner.
 ARGS ?=
+# instructions: 1 records what a small GET costs instead.
+RECORD ?=
 # fuzz, fuzz-lanes: seconds for each target, and which of them; all unless named.
 SECONDS_EACH ?= 60
 TARGETS ?=
@@ -53,17 +55,26 @@ ci: setup ## All that has to hold before a change lands; prints the time of each
 docs: setup ## Builds the documentation, writes docs/plugins; a warning is an error
 	@bash tests/docs.sh
 
-bench: micro load ## The micro benches, then load against a bare Pingora proxy and nginx
+bench: micro load instructions memory targets ## Everything that is measured, then the targets beside it; half an hour
 
 micro: setup ## Micro benches of router, plan and compiler
 	@grep -q '^name = "micro"' Cargo.toml || { echo "micro: Cargo.toml has no bench of that name yet"; exit 1; }
 	@cargo bench --bench micro
 
-load: ## CPU, requests/s, latency and memory, interleaved with a bare Pingora proxy and nginx
+load: ## CPU, requests/s, latency and memory beside a bare Pingora proxy, nginx and HAProxy
 	@bash bench/load/run.sh load $(ARGS)
 
-instructions: ## User instructions per request under valgrind: the figure without noise
-	@bash bench/load/run.sh instructions $(ARGS)
+instructions: ## User instructions and allocations per request under valgrind; RECORD=1 records a small GET for `make count`
+	@bash bench/load/run.sh $(if $(RECORD),count --record,instructions $(ARGS))
+
+memory: ## Resident memory with 10,000 idle keep-alive connections
+	@bash bench/load/run.sh memory $(ARGS)
+
+targets: ## The targets beside what was measured last
+	@bash bench/load/run.sh targets
+
+count: ## Fails when a small GET costs 5 % more instructions than bench/instructions.json says
+	@bash bench/load/run.sh count
 
 edits: ## Twenty edits of the routes a second under load: failed requests and p99
 	@bash bench/load/run.sh edits $(ARGS)

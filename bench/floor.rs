@@ -1,9 +1,10 @@
 //! The floor: a bare Pingora proxy that forwards and does nothing else. It has what lockgate gets
 //! for nothing too (a peer that is built once, the same allocator and profile) and none of what
-//! costs: no modules, no routes, no plugins, no log. One worker.
+//! costs: no modules, no routes, no plugins, no log.
 //!
-//! `floor 127.0.0.1:9092 127.0.0.1:1980`: listens on the first address, forwards to the second.
-#![allow(clippy::print_stderr)] // The usage line.
+//! `floor 127.0.0.1:9092 127.0.0.1:1980 1`: listens on the first address, forwards to the second,
+//! with one worker. With the paths of a certificate and of its key behind that, it speaks TLS.
+#![allow(clippy::print_stderr)] // A program for the command line.
 
 use std::process::ExitCode;
 
@@ -43,12 +44,19 @@ impl ProxyHttp for Floor {
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().collect();
-    let [_, listen, upstream] = args.as_slice() else {
-        eprintln!("usage: floor LISTEN UPSTREAM");
-        return ExitCode::from(2);
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let (listen, upstream, threads, secure) = match args.as_slice() {
+        [_, listen, upstream, threads] => (*listen, *upstream, threads.parse(), None),
+        [_, listen, upstream, threads, cert, key] => {
+            (*listen, *upstream, threads.parse(), Some((*cert, *key)))
+        }
+        _ => return usage(),
+    };
+    let Ok(threads) = threads else {
+        return usage();
     };
     let conf = ServerConf {
-        threads: 1,
+        threads,
         upstream_keepalive_pool_size: POOL,
         // SIGTERM ends it at once: nobody waits for a benchmark.
         grace_period_seconds: Some(0),
@@ -57,9 +65,22 @@ fn main() -> ExitCode {
     };
     let mut server = Server::new_with_opt_and_conf(None, conf);
     server.bootstrap();
-    let peer = HttpPeer::new(upstream.as_str(), false, String::new());
+    let peer = HttpPeer::new(upstream, false, String::new());
     let mut service = http_proxy_service(&server.configuration, Floor { peer });
-    service.add_tcp(listen);
+    match secure {
+        None => service.add_tcp(listen),
+        Some((cert, key)) => {
+            if let Err(error) = service.add_tls(listen, cert, key) {
+                eprintln!("floor: {error}");
+                return ExitCode::FAILURE;
+            }
+        }
+    }
     server.add_service(service);
     server.run_forever()
+}
+
+fn usage() -> ExitCode {
+    eprintln!("usage: floor LISTEN UPSTREAM WORKERS [CERT KEY]");
+    ExitCode::from(2)
 }

@@ -386,6 +386,7 @@ fn core(settings: &Settings, live: Arc<Live>, stats: Arc<Stats>) -> anyhow::Resu
         limits: ClientLimits {
             head: client.head,
             body: client.body,
+            min_body_rate: settings.lockgate.min_body_rate,
             send: client.send,
             keepalive: client.keepalive,
             max_body: client.max_body,

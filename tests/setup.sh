@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what is missing for a purpose and says why: setup.sh build|run|smoke|bench|fuzz|conformance.
+# Installs what is missing for a purpose and says why: setup.sh build|run|smoke|count|bench|fuzz|conformance.
 # Nothing is installed that is there already; nothing outside Debian's packages is touched.
 set -euo pipefail
 purpose=${1:-build}
@@ -38,12 +38,18 @@ case $purpose in
   smoke)
     need python3 python3 "runs the measurements"
     ;;
+  count)
+    need valgrind valgrind "counts instructions"
+    need python3 python3 "runs the measurements"
+    ;;
   bench)
     need nginx nginx "the upstream of the load tests, and a proxy to compare with"
+    need haproxy haproxy "another proxy to compare with"
     need wrk wrk "makes load"
     need valgrind valgrind "counts instructions"
     need python3 python3 "runs the measurements"
     need taskset util-linux "pins each process to a core"
+    need openssl openssl "makes the certificate of the TLS load"
     ;;
   fuzz)
     need c++ g++ "C++ compiler: libFuzzer is C++"
@@ -63,7 +69,7 @@ case $purpose in
     need curl curl "some blocks are shell commands"
     need openssl openssl "some blocks are shell commands"
     ;;
-  *) fail "unknown purpose $purpose; known: build, run, smoke, bench, fuzz, conformance" ;;
+  *) fail "unknown purpose $purpose; known: build, run, smoke, count, bench, fuzz, conformance" ;;
 esac
 
 if [ ${#packages[@]} -gt 0 ]; then

@@ -12,7 +12,10 @@ import os
 import threading
 import time
 
-import stand as s
+from contenders import contender
+from report import facts, publish, table
+from stand import Stand, fail
+from workloads import SMALL
 
 # Enough that a rebuild of everything for each edit would show.
 NEIGHBOURS = 1000
@@ -58,38 +61,38 @@ def main():
     args.add_argument("--seconds", type=int, default=60, help="length of each part (60)")
     args.add_argument("--connections", type=int, default=64, help="keep-alive connections (64)")
     args = args.parse_args()
-    lines = [f"# Edits under load, {datetime.date.today().isoformat()}", "", *s.facts(),
+    lines = [f"# Edits under load, {datetime.date.today().isoformat()}", "", *facts(),
              f"- {1 + NEIGHBOURS} routes, {PER_SECOND} edits a second by rename, each changing the route under "
              f"load and one other; {args.connections} keep-alive connections; one worker; the thread that "
              "compiles shares the worker's core"]
-    with s.Stand() as stand:
-        contender = s.lockgate(stand, "none")
-        routes = json.loads(contender.routes.read_text())
+    with Stand() as stand:
+        made = contender(stand, "lockgate")
+        routes = json.loads(made.routes.read_text())
         upstream = routes["routes"][0]["upstream"]
         routes["routes"] += [{"id": f"n{i}", "uri": f"/neighbour/{i}/*", "upstream": upstream}
                              for i in range(NEIGHBOURS)]
-        write(contender.routes, routes)
-        running = stand.start(contender)
-        s.wrk(running.port, "/small", 1, args.connections)
+        write(made.routes, routes)
+        running = stand.start(made, [SMALL])
+        stand.wrk(running.port, SMALL, 1, args.connections)
         print("quiet", flush=True)
-        quiet = s.wrk(running.port, "/small", args.seconds, args.connections)
-        before = config_status(contender.status_port)
-        editor = Editor(contender.routes, routes)
+        quiet = stand.wrk(running.port, SMALL, args.seconds, args.connections)
+        before = config_status(made.status_port)
+        editor = Editor(made.routes, routes)
         editor.start()
         print("with edits", flush=True)
-        busy = s.wrk(running.port, "/small", args.seconds, args.connections)
+        busy = stand.wrk(running.port, SMALL, args.seconds, args.connections)
         editor.done.set()
         editor.join()
-        after = config_status(contender.status_port)
+        after = config_status(made.status_port)
     swaps = after["revision"] - before["revision"]
     if after["rejected"]:
-        s.fail(f"an edit was rejected: {after['rejected'][0]}")
+        fail(f"an edit was rejected: {after['rejected'][0]}")
     if swaps == 0:
-        s.fail("no edit arrived: the figures would say nothing")
+        fail("no edit arrived: the figures would say nothing")
     rows = [[name, r["requests"], r["failed"], f"{r['rps']:.0f}", f"{r['p50_ms']:.2f}", f"{r['p99_ms']:.2f}", e, w]
             for name, r, e, w in (("quiet", quiet, 0, 0), ("with edits", busy, editor.edits, swaps))]
-    lines += ["", *s.table(COLUMNS, rows)]
-    s.publish("edits", lines)
+    lines += ["", *table(COLUMNS, rows)]
+    publish("edits", lines)
 
 
 if __name__ == "__main__":

@@ -1,19 +1,16 @@
-"""The test stand: processes pinned to cores, their CPU time, wrk, and tables.
+"""The test stand: processes pinned to cores, their CPU time, and wrk.
 
 Core 0 has the upstream and the load, core 1 the gateway under test; whatever
 else the machine does disturbs all contenders alike because they take turns.
 
     with Stand() as stand:
-        gateway = stand.start(lockgate(stand, plugins="none"))
-        result = stand.measure(gateway, "/small", seconds=4, connections=64)
+        gateway = stand.start(contender(stand, "lockgate"), [SMALL])
+        result = stand.measure(gateway, SMALL, seconds=4, connections=64)
 """
 
 import contextlib
-import datetime
-import json
 import os
 import pathlib
-import platform
 import re
 import shutil
 import signal
@@ -23,30 +20,19 @@ import sys
 import tempfile
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-RESULTS = ROOT / "bench" / "results"
+from client import Conn
+from workloads import BODIES, MIB, UPLOAD
+
 # The upstream and the load share a core: together they need less than a gateway does.
-LOAD_CORE, GATEWAY_CORE = 0, 1
-# What the bodies are: one that fits the packet of the head, one that takes several.
-BODIES = {"/small": b"hello world\n", "/large": b"x" * 10 * 1024}
-# The key of the consumer in the configuration with plugins. Contenders without plugins ignore it,
-# so that every one gets the same requests.
-KEY = "bench-key"
+LOAD_CORE, GATEWAY_CORE, BOTH = "0", "1", "0,1"
 # A start under valgrind takes seconds.
 START_LIMIT = 60
-# A browser would send more; this is what wrk and the raw client send.
-HEADERS = {"apikey": KEY, "User-Agent": "bench"}
+# Bulky requests: fewer at a time, or the load generator's memory is what is measured.
+BULK_CONNECTIONS = 16
 
 
 def fail(text):
     sys.exit("bench: " + text)
-
-
-class Contender:
-    """A gateway: its name, its command, the port it listens on."""
-
-    def __init__(self, name, command, port):
-        self.name, self.command, self.port = name, command, port
 
 
 class Running:
@@ -85,15 +71,15 @@ class Running:
 class Stand:
     """A folder, an upstream, and everything that has to end at the end.
 
-    Without `measuring` nothing is pinned and Python itself is the upstream: neither nginx, wrk nor
-    a second core is needed to see that everything works.
+    Without `measuring` nothing is pinned and upstream.py is the upstream: neither nginx, wrk nor a
+    second core is needed to see that everything works, or to count instructions.
     """
 
     def __init__(self, measuring=True):
         self.measuring = measuring
         if measuring and (os.cpu_count() or 1) < 2:
             fail("two cores are needed, one for the load and one for the gateway")
-        for tool in ("nginx", "wrk", "taskset") if measuring else ():
+        for tool in ("nginx", "haproxy", "wrk", "taskset", "openssl") if measuring else ():
             if shutil.which(tool) is None:
                 fail(f"{tool} is missing; bash tests/setup.sh bench installs it")
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="lockgate-bench-"))
@@ -101,19 +87,25 @@ class Stand:
         self.upstream_port = free_port()
 
     def __enter__(self):
-        for path, body in BODIES.items():
-            (self.folder / "www").mkdir(exist_ok=True)
-            (self.folder / "www" / path.strip("/")).write_bytes(body)
         if not self.measuring:
-            command = [sys.executable, "-m", "http.server", "--bind", "127.0.0.1",
-                       "--directory", str(self.folder / "www"), str(self.upstream_port)]
-            self.spawn(command, LOAD_CORE, self.upstream_port, "the upstream")
+            command = [sys.executable, str(pathlib.Path(__file__).with_name("upstream.py"))]
+            self.spawn([*command, str(self.upstream_port)], LOAD_CORE, self.upstream_port, "the upstream")
             return self
+        (self.folder / "www").mkdir()
+        for path, body in BODIES.items():
+            (self.folder / "www" / path.strip("/")).write_bytes(body)
+        from contenders import nginx_conf  # It needs this module.
+        # Reads an upload to its end before it answers; what answers is a file, through a second listener.
         conf = nginx_conf(self.folder, "upstream", f"""
+            upstream files {{ server unix:{self.folder}/files; keepalive 256; keepalive_requests 1000000000; }}
             server {{
-                listen 127.0.0.1:{self.upstream_port} backlog=4096;
-                root {self.folder}/www;
-                open_file_cache max=16;
+                listen 127.0.0.1:{self.upstream_port} backlog=4096; listen unix:{self.folder}/files;
+                root {self.folder}/www; open_file_cache max=16;
+                location = {UPLOAD} {{
+                    client_body_buffer_size {MIB}; proxy_pass http://files/small; proxy_http_version 1.1;
+                    proxy_method GET; proxy_pass_request_body off;
+                    proxy_set_header Content-Length ""; proxy_set_header Connection "";
+                }}
             }}""")
         self.spawn(["nginx", "-c", str(conf)], LOAD_CORE, self.upstream_port, "the upstream")
         return self
@@ -123,10 +115,20 @@ class Stand:
             self.stop(process)
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def spawn(self, command, core, port, name):
-        """Starts a process on a core and waits until it listens."""
-        log = open(self.folder / f"{name.replace(' ', '-').replace('/', '-')}.log", "ab")
-        pin = ["taskset", "-c", str(core)] if self.measuring else []
+    def certificate(self):
+        """Paths of a certificate for localhost and of its key."""
+        cert, key = self.folder / "cert.pem", self.folder / "key.pem"
+        if not cert.exists():
+            subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
+                            "-nodes", "-days", "2", "-subj", "/CN=localhost", "-addext",
+                            "subjectAltName=DNS:localhost", "-keyout", key, "-out", cert],
+                           check=True, capture_output=True)
+        return cert, key
+
+    def spawn(self, command, cores, port, name):
+        """Starts a process on its cores and waits until it listens."""
+        log = open(self.folder / f"{re.sub('[^a-z]+', '-', name)}.log", "ab")
+        pin = ["taskset", "-c", cores] if self.measuring else []
         process = subprocess.Popen([*pin, *command],
                                    stdout=log, stderr=log, stdin=subprocess.DEVNULL)
         self.processes.append(process)
@@ -151,20 +153,21 @@ class Stand:
             process.kill()
             process.wait()
 
-    def start(self, contender, wrapper=()):
-        """Starts a contender on its core, and makes sure that it answers what is expected."""
-        process = self.spawn([*wrapper, *contender.command], GATEWAY_CORE, contender.port, contender.name)
-        running = Running(contender, process)
-        for path, body in BODIES.items():
-            status, got = get(contender.port, path)
-            if status != 200 or got != body:
-                fail(f"{contender.name} answers {path} with status {status}: {got[:200]!r}")
-        return running
+    def start(self, contender, workloads, wrapper=(), cores=GATEWAY_CORE):
+        """Starts a contender, and makes sure that it answers these workloads as expected."""
+        process = self.spawn([*wrapper, *contender.command], cores, contender.port, contender.name)
+        for workload in workloads:
+            try:
+                with Conn(contender.port, contender.tls) as conn:
+                    conn.ask(workload, contender.port)
+            except (ValueError, OSError) as error:
+                fail(f"{contender.name} fails at `{workload.title}`: {error}")
+        return Running(contender, process)
 
-    def measure(self, running, path, seconds, connections):
+    def measure(self, running, workload, seconds, connections, **more):
         """One round of load."""
         before = running.cpu()
-        load = wrk(running.port, path, seconds, connections)
+        load = self.wrk(running.port, workload, seconds, connections, **more)
         after = running.cpu()
         total, user, system = (b - a for a, b in zip(before, after))
         split = user / (user + system) if user + system else 0.0
@@ -176,25 +179,32 @@ class Stand:
             "rss_mib": running.rss(), "failed": load["failed"],
         }
 
-
-def wrk(port, path, seconds, connections):
-    """Runs wrk; what it reports as numbers."""
-    headers = [arg for name, value in HEADERS.items() for arg in ("-H", f"{name}: {value}")]
-    command = ["taskset", "-c", str(LOAD_CORE), "wrk", "-t1", f"-c{connections}", f"-d{seconds}s",
-               "--latency", "--timeout", "10s", *headers, f"http://127.0.0.1:{port}{path}"]
-    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    found = re.search(r"(\d+) requests in", text)
-    if not found:
-        fail(f"wrk said nothing of use:\n{text}")
-    errors = re.search(r"Socket errors: connect (\d+), read (\d+), write (\d+), timeout (\d+)", text)
-    other = re.search(r"Non-2xx or 3xx responses: (\d+)", text)
-    return {
-        "requests": int(found.group(1)),
-        "rps": float(re.search(r"Requests/sec:\s+([\d.]+)", text).group(1)),
-        "p50_ms": percentile(text, "50%"),
-        "p99_ms": percentile(text, "99%"),
-        "failed": sum(map(int, errors.groups() if errors else ())) + int(other.group(1) if other else 0),
-    }
+    def wrk(self, port, workload, seconds, connections, cores=LOAD_CORE, threads=1, nice=0):
+        """Runs wrk; what it reports as numbers."""
+        if workload.bulk:
+            connections = min(connections, BULK_CONNECTIONS)
+        headers = [arg for name, value in workload.fields for arg in ("-H", f"{name}: {value}")]
+        script = self.folder / f"{workload.name}.lua"
+        # Repeated, not quoted: a body is one byte again and again.
+        script.write_text(f'wrk.method = "{workload.method}"\n' + (
+            f'wrk.body = string.rep("x", {len(workload.body)})\n' if workload.body else ""))
+        scheme = "https" if workload.tls else "http"
+        command = ["nice", "-n", str(nice), "taskset", "-c", cores, "wrk", f"-t{threads}", f"-c{connections}",
+                   f"-d{seconds}s", "--latency", "--timeout", "10s", "-s", str(script), *headers,
+                   f"{scheme}://localhost:{port}{workload.path}"]
+        text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        found = re.search(r"(\d+) requests in", text)
+        if not found:
+            fail(f"wrk said nothing of use:\n{text}")
+        errors = re.search(r"Socket errors: connect (\d+), read (\d+), write (\d+), timeout (\d+)", text)
+        other = re.search(r"Non-2xx or 3xx responses: (\d+)", text)
+        return {
+            "requests": int(found.group(1)),
+            "rps": float(re.search(r"Requests/sec:\s+([\d.]+)", text).group(1)),
+            "p50_ms": percentile(text, "50%"),
+            "p99_ms": percentile(text, "99%"),
+            "failed": sum(map(int, errors.groups() if errors else ())) + int(other.group(1) if other else 0),
+        }
 
 
 def percentile(text, name):
@@ -202,132 +212,7 @@ def percentile(text, name):
     return float(value) * {"us": 1e-3, "ms": 1.0, "s": 1e3}[unit]
 
 
-def get(port, path):
-    """Status and body of one request."""
-    with socket.create_connection(("127.0.0.1", port), 10) as conn:
-        fields = "".join(f"{name}: {value}\r\n" for name, value in HEADERS.items())
-        conn.sendall(f"GET {path} HTTP/1.1\r\nHost: bench\r\nConnection: close\r\n{fields}\r\n".encode())
-        data = b""
-        while chunk := conn.recv(65536):
-            data += chunk
-    head, _, body = data.partition(b"\r\n\r\n")
-    words = head.split(None, 2)
-    return int(words[1]) if len(words) > 1 and words[1].isdigit() else 0, body
-
-
 def free_port():
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         return sock.getsockname()[1]
-
-
-# ---- contenders ----
-
-def nginx_conf(folder, name, http, extra=""):
-    """An nginx configuration with one worker and without logs."""
-    user = "user root;" if os.geteuid() == 0 else ""
-    temp = "".join(f"{kind}_temp_path {folder}/{name}-{kind};"
-                   for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
-    path = folder / f"{name}.conf"
-    path.write_text(f"""
-        {user} worker_processes 1; daemon off; pid {folder}/{name}.pid; error_log stderr crit; {extra}
-        events {{ worker_connections 4096; }}
-        http {{ access_log off; keepalive_requests 1000000000; sendfile on; tcp_nopush on; {temp} {http} }}
-    """)
-    return path
-
-
-def nginx(stand, extra=""):
-    """nginx as a proxy that keeps its upstream connections."""
-    port = free_port()
-    conf = nginx_conf(stand.folder, f"proxy-{port}", f"""
-        upstream u {{ server 127.0.0.1:{stand.upstream_port}; keepalive 1024; keepalive_requests 1000000000; }}
-        server {{
-            listen 127.0.0.1:{port} backlog=4096;
-            location / {{ proxy_pass http://u; proxy_http_version 1.1; proxy_set_header Connection ""; }}
-        }}""", extra)
-    return Contender("nginx", ["nginx", "-c", str(conf)], port)
-
-
-def floor(stand):
-    """Pingora without anything."""
-    port = free_port()
-    command = [str(binary("examples/floor")), f"127.0.0.1:{port}", f"127.0.0.1:{stand.upstream_port}"]
-    return Contender("floor", command, port)
-
-
-def lockgate(stand, plugins, access_log=False):
-    """lockgate with one route. `plugins`: `none` or `ten`, as in the folder routes/."""
-    port = free_port()
-    name = f"lockgate, {plugins} plugins" if plugins != "none" else "lockgate"
-    name += ", access log" if access_log else ""
-    conf = stand.folder / f"lockgate-{port}" / "conf"
-    conf.mkdir(parents=True)
-    settings = {
-        "apisix": {"node_listen": [{"ip": "127.0.0.1", "port": port}], "ssl": {"enable": False},
-                   "status": {"ip": "127.0.0.1", "port": free_port()}},
-        "deployment": {"role": "data_plane", "role_data_plane": {"config_provider": "json"}},
-        "nginx_config": {"worker_processes": 1, "http": {"enable_access_log": access_log}},
-        "plugin_attr": {"prometheus": {"enable_export_server": False}},
-    }
-    # JSON is YAML.
-    (conf / "config.yaml").write_text(json.dumps(settings))
-    routes = json.loads((ROOT / "bench" / "load" / "routes" / f"{plugins}.json").read_text())
-    for route in routes["routes"]:
-        route["upstream"] = {"nodes": {f"127.0.0.1:{stand.upstream_port}": 1}}
-    (conf / "apisix.json").write_text(json.dumps(routes))
-    contender = Contender(name, [str(binary("lockgate")), "run", "-c", str(conf / "config.yaml")], port)
-    contender.routes = conf / "apisix.json"
-    contender.status_port = settings["apisix"]["status"]["port"]
-    return contender
-
-
-def binary(name):
-    """A built program. The profile is `release` unless BENCH_PROFILE says `debug`."""
-    profile = os.environ.get("BENCH_PROFILE", "release")
-    target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-    path = target / profile / name
-    if not path.exists():
-        fail(f"{path} is not built; make load builds it")
-    return path
-
-
-# ---- results ----
-
-def facts():
-    """What a reader has to know about the machine, as lines of Markdown."""
-    def first(command):
-        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
-        lines = (done.stdout or done.stderr).splitlines()
-        return lines[0].strip() if done.returncode in (0, 1) and lines else "unknown"
-    model = re.search(r"model name\s*:\s*(.*)", pathlib.Path("/proc/cpuinfo").read_text())
-    dirty = " with changes" if subprocess.run(["git", "diff", "--quiet", "HEAD"], cwd=ROOT).returncode else ""
-    return [
-        f"- commit {first(['git', 'rev-parse', '--short', 'HEAD'])}{dirty}, profile "
-        f"{os.environ.get('BENCH_PROFILE', 'release')}, {first(['rustc', '--version'])}",
-        f"- {os.cpu_count()} cores, {model.group(1) if model else platform.machine()}, "
-        f"Linux {platform.release()}, load {os.getloadavg()[0]:.1f} at the start",
-        f"- {first(['nginx', '-v'])}, {' '.join(first(['wrk', '-v']).split()[:2])}",
-    ]
-
-
-def table(columns, rows):
-    """Markdown lines of a table; numbers to the right."""
-    rows = [[str(cell) for cell in row] for row in rows]
-    widths = [max(len(row[i]) for row in [columns, *rows]) for i in range(len(columns))]
-    pad = lambda row: "| " + " | ".join(
-        cell.ljust(width) if i == 0 else cell.rjust(width) for i, (cell, width) in enumerate(zip(row, widths))) + " |"
-    rule = "|" + "|".join("-" * (w + 1) + ("-" if i == 0 else ":") for i, w in enumerate(widths)) + "|"
-    return [pad(columns), rule, *map(pad, rows)]
-
-
-def publish(kind, lines):
-    """Prints a result and keeps it as bench/results/DATE-KIND.md; one of a debug build is not kept."""
-    text = "\n".join(lines) + "\n"
-    print(text)
-    if os.environ.get("BENCH_PROFILE", "release") != "release":
-        return
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    path = RESULTS / f"{datetime.date.today().isoformat()}-{kind}.md"
-    path.write_text(text)
-    print(f"written to {path.relative_to(ROOT)}")

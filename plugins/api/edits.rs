@@ -36,7 +36,7 @@ impl HeaderEdits {
     /// like, so that a value taken from a request can never start a new header line.
     pub fn set(&mut self, key: &HeaderKey, value: Bytes) {
         // A later `set` makes everything before it about the same field moot.
-        self.ops.retain(|op| op.key() != key);
+        self.forget(key);
         self.ops.push(HeaderOp::Set(key.clone(), clean(value)));
     }
 
@@ -47,8 +47,14 @@ impl HeaderEdits {
 
     /// Removes a field.
     pub fn remove(&mut self, key: &HeaderKey) {
-        self.ops.retain(|op| op.key() != key);
+        self.forget(key);
         self.ops.push(HeaderOp::Remove(key.clone()));
+    }
+
+    fn forget(&mut self, key: &HeaderKey) {
+        if self.ops.iter().any(|op| op.key() == key) {
+            self.ops.retain(|op| op.key() != key);
+        }
     }
 
     /// The changes, in order.
@@ -127,7 +133,10 @@ pub struct ResponseEdits {
 
 /// Whether a header value may stand on the wire as it is: no control bytes except tab.
 pub fn is_clean(value: &[u8]) -> bool {
-    !value.iter().any(|&b| (b < 0x20 && b != b'\t') || b == 0x7f)
+    // No early end: the compiler makes wide comparisons of it.
+    value.iter().fold(true, |clean, &b| {
+        clean & ((b >= 0x20) | (b == b'\t')) & (b != 0x7f)
+    })
 }
 
 pub(crate) fn clean(value: Bytes) -> Bytes {

@@ -115,6 +115,14 @@ fn hexadecimal(digits: &str) -> Option<f64> {
 pub trait VarSource {
     /// The value of a variable, if it has one.
     fn var<'b>(&'b self, var: &'b Var) -> Option<VarValue<'b>>;
+
+    /// Appends the value of a variable that is a number, an address or a time, without making a
+    /// text of it first; what is written needs no escaping. `false`, and nothing is written, for
+    /// any other variable and for one without a value.
+    fn put(&self, var: &Var, out: &mut Vec<u8>) -> bool {
+        let _ = (var, out);
+        false
+    }
 }
 
 /// A parsed variable name.

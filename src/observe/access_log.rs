@@ -85,6 +85,7 @@ impl Format {
         for piece in &self.pieces {
             match piece {
                 Piece::Text(text) => out.extend_from_slice(text.as_bytes()),
+                Piece::Var(var) if source.put(var, out) => {}
                 Piece::Var(var) => match source.var(var) {
                     Some(VarValue::Str(text)) if !text.is_empty() => self.put(&text, out),
                     Some(VarValue::Str(_)) | None if self.escape == Escape::Default => {

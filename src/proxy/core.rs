@@ -49,6 +49,8 @@ pub struct ClientLimits {
     pub head: Duration,
     /// Between two reads of the request body.
     pub body: Duration,
+    /// The lowest rate of a request body in bytes a second, over `body`. The wire lane keeps it.
+    pub min_body_rate: u64,
     /// Between two writes of the response.
     pub send: Duration,
     /// How long a connection may idle between requests; zero closes after each.

@@ -135,7 +135,7 @@ impl Front {
                 let wire = &self.wire;
                 match serve(wire, lender, &mut stream, &mut client, &head).await {
                     Next::Keep => continue,
-                    Next::Close => return,
+                    Next::Close(whole) => return self.close(stream, &client, whole).await,
                     Next::General(exchange) => Some(exchange),
                 }
             } else {
@@ -160,6 +160,14 @@ impl Front {
             }
             // While draining, the client may have sent its next request before it could know: that
             // one is served, and told to close.
+        }
+    }
+
+    /// Closes a connection. Over TLS the end of a whole answer is said, so that the client can tell
+    /// it from one that was cut.
+    async fn close(&self, mut stream: Stream, client: &Client, whole: bool) {
+        if whole && client.conn.tls.is_some() {
+            let _ = tokio::time::timeout(REFUSAL_LIMIT, stream.shutdown()).await;
         }
     }
 

@@ -443,6 +443,7 @@ impl ProxyHttp for General {
             data: body.take().unwrap_or_default(),
             last: end,
         };
+        *exchange.work.upstream_body.get_or_insert(0) += chunk.data.len() as u64;
         let resp = begun(session).map(Resp);
         let resp = resp
             .as_ref()
@@ -480,7 +481,10 @@ impl ProxyHttp for General {
             return e;
         }
         let kind = kind_of(&e, FaultKind::UpstreamClosed);
-        let safe = session.req_header().method.is_idempotent()
+        let req = Req::new(session.req_header());
+        let safe = lane
+            .exchange_mut()
+            .is_some_and(|exchange| exchange.is_idempotent(&req))
             && !session.as_downstream().retry_buffer_truncated()
             && begun(session).is_none();
         let allowed = self.note_failure(lane, kind, &e);

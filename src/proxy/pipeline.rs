@@ -302,6 +302,19 @@ impl Exchange {
         }
     }
 
+    /// Whether sending the upstream request twice is the same as sending it once (RFC 9110 §9.2.2).
+    /// A plugin may have changed the method.
+    pub fn is_idempotent(&self, req: &dyn ReqView) -> bool {
+        let method = match &self.work.request.method {
+            Some(method) => method,
+            None => req.method().as_bytes(),
+        };
+        matches!(
+            method,
+            b"GET" | b"HEAD" | b"PUT" | b"DELETE" | b"OPTIONS" | b"TRACE"
+        )
+    }
+
     /// Whether the upstream's settings allow another try.
     pub fn may_retry(&self) -> bool {
         let tries = u32::try_from(self.work.attempts.len()).unwrap_or(u32::MAX);

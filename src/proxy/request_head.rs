@@ -280,10 +280,11 @@ fn next_line(buf: &[u8], start: usize, from: usize) -> Result<Option<Span>, Refu
 /// Where the colon of the header line that begins at `start` stands; `None` when it has not come.
 fn check_name(buf: &[u8], start: usize) -> Result<Option<usize>, Refusal> {
     let line = buf.get(start..).unwrap_or_default();
-    let Some(len) = line.iter().position(|&b| !TOKEN[usize::from(b)]) else {
+    let len = token_len(line);
+    let Some(&next) = line.get(len) else {
         return Ok(None);
     };
-    match (len, line[len]) {
+    match (len, next) {
         (0, b' ' | b'\t') => Err(bad("folded header line")),
         // The empty line, half of it.
         (0, b'\r') if line.len() == 1 => Ok(None),
@@ -389,13 +390,23 @@ pub fn decimal(value: &[u8]) -> Option<u64> {
     digits.parse().ok()
 }
 
+/// How many bytes of a token a text begins with.
+pub fn token_len(text: &[u8]) -> usize {
+    let mut len = 0;
+    // Names are short: a plain walk beats calling for wide comparisons.
+    while len < text.len() && TOKEN[usize::from(text[len])] {
+        len += 1;
+    }
+    len
+}
+
 /// RFC 9110 §5.6.2.
-pub fn is_token(text: &[u8]) -> bool {
-    !text.is_empty() && text.iter().all(|&b| TOKEN[usize::from(b)])
+fn is_token(text: &[u8]) -> bool {
+    !text.is_empty() && token_len(text) == text.len()
 }
 
 /// The bytes of a token.
-pub const TOKEN: [bool; 256] = {
+pub(super) static TOKEN: [bool; 256] = {
     let mut table = [false; 256];
     let extra = b"!#$%&'*+-.^_`|~";
     let mut i = 0;

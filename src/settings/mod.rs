@@ -198,6 +198,8 @@ pub struct Own {
     pub max_connections: u64,
     /// All requests take the general lane: `engine: general`.
     pub general: bool,
+    /// The lowest rate of a request body, in bytes a second over `client_body_timeout`.
+    pub min_body_rate: u64,
 }
 
 impl Settings {
@@ -321,6 +323,9 @@ fn settings(
         max_connections: read
             .integer("lockgate.max_connections", 1, 10_000_000)
             .unwrap_or(100_000),
+        min_body_rate: read
+            .integer("lockgate.min_body_rate", 0, 1 << 30)
+            .unwrap_or(100),
         general: read.choice("lockgate.engine", &["auto", "general"]) == "general",
     };
     Settings {

@@ -5,6 +5,7 @@
 //! made by Pingora's connector.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
@@ -82,13 +83,16 @@ impl Connector {
 impl Link {
     /// Whether an idle connection can carry another request: nothing came, and it is open.
     pub fn is_alive(&mut self) -> bool {
-        let mut byte = [0u8; 1];
         match self {
             Link::Plain(stream) => {
-                matches!(stream.try_read(&mut byte), Err(e) if e.kind() == io::ErrorKind::WouldBlock)
+                // The kernel is asked: what the runtime knows may be some requests old.
+                let socket = socket2::SockRef::from(&*stream);
+                let mut peeked = [MaybeUninit::uninit(); 1];
+                matches!(socket.peek(&mut peeked), Err(e) if e.kind() == io::ErrorKind::WouldBlock)
             }
             Link::Tls(stream) => {
                 // What the runtime's budget says is no answer to this question.
+                let mut byte = [0u8; 1];
                 let mut buf = ReadBuf::new(&mut byte);
                 let mut cx = Context::from_waker(Waker::noop());
                 let probe =
@@ -122,6 +126,24 @@ impl AsyncWrite for Link {
         match self.get_mut() {
             Link::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
             Link::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Link::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            Link::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            Link::Plain(stream) => stream.is_write_vectored(),
+            Link::Tls(stream) => stream.is_write_vectored(),
         }
     }
 

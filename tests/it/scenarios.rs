@@ -32,6 +32,9 @@ pub(crate) const ALL: &[(&str, Scenario)] = &[
     ("a head that never ends is given up", |w| {
         Box::pin(idle::slow_head(w))
     }),
+    ("a body that is stretched byte by byte is given up", |w| {
+        Box::pin(idle::slow_body(w))
+    }),
     ("bytes that come before the answer do it no harm", |w| {
         Box::pin(clients::early(w))
     }),

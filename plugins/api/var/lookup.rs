@@ -1,5 +1,6 @@
 //! Values of variables.
 
+use std::net::{IpAddr, SocketAddr};
 use std::sync::LazyLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -8,7 +9,7 @@ use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
 use super::names::Known;
-use super::times::{seconds, time_iso8601, time_local};
+use super::times::{put_seconds, put_time_local, seconds, time_iso8601, time_local};
 use super::{HeaderField, Kind, Var, VarSource, VarValue};
 use crate::body_args;
 use crate::header::HeaderKey;
@@ -55,6 +56,13 @@ pub struct Lookup<'a> {
 impl VarSource for Lookup<'_> {
     fn var<'b>(&'b self, var: &'b Var) -> Option<VarValue<'b>> {
         self.into_var(var)
+    }
+
+    fn put(&self, var: &Var, out: &mut Vec<u8>) -> bool {
+        match &var.kind {
+            Kind::Known(known) => self.put_known(*known, out).is_some(),
+            _ => false,
+        }
     }
 }
 
@@ -304,6 +312,38 @@ impl<'a> Lookup<'a> {
         }
     }
 
+    /// Variables that lines of the access log have by default. The rest goes the usual way.
+    fn put_known(self, known: Known, out: &mut Vec<u8>) -> Option<()> {
+        let work = self.work;
+        let only = || match &work.attempts[..] {
+            [attempt] => Some(attempt),
+            _ => None,
+        };
+        match known {
+            Known::RemoteAddr => put_address(work.client.ip().to_canonical(), out),
+            Known::Status => {
+                let own = self.resp.map_or(work.status, |resp| resp.status());
+                let status = work.response.status.unwrap_or(own);
+                put_number(Some(status).filter(|status| *status != 0)?.into(), out);
+            }
+            Known::BodyBytesSent => put_number(work.sent_body, out),
+            Known::BytesSent => put_number(work.sent_bytes.max(work.sent_body), out),
+            Known::RequestTime => put_seconds(self.elapsed(), out),
+            Known::TimeLocal => put_time_local(self.wall(), out),
+            Known::UpstreamAddr => {
+                let addr = only()?.addr;
+                put_socket(addr, out);
+            }
+            Known::UpstreamStatus => {
+                let status = Some(only()?.status).filter(|status| *status != 0)?;
+                put_number(status.into(), out);
+            }
+            Known::UpstreamResponseTime => put_seconds(only()?.response?, out),
+            _ => return None,
+        }
+        Some(())
+    }
+
     /// One entry for each upstream try, `-` where only that one has no value.
     fn attempts(self, text: impl Fn(&Attempt) -> Option<String>) -> Option<VarValue<'a>> {
         let mut out = String::new();
@@ -353,6 +393,32 @@ impl<'a> Lookup<'a> {
         let end = decoded.iter().position(|&b| b == b':')?;
         VarValue::shown(String::from_utf8_lossy(&decoded[..end]))
     }
+}
+
+fn put_number(number: u64, out: &mut Vec<u8>) {
+    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+}
+
+fn put_address(ip: IpAddr, out: &mut Vec<u8>) {
+    match ip {
+        IpAddr::V4(v4) => {
+            for (i, part) in v4.octets().into_iter().enumerate() {
+                if i > 0 {
+                    out.push(b'.');
+                }
+                put_number(part.into(), out);
+            }
+        }
+        IpAddr::V6(v6) => out.extend_from_slice(v6.to_string().as_bytes()),
+    }
+}
+
+fn put_socket(addr: SocketAddr, out: &mut Vec<u8>) {
+    let v6 = addr.is_ipv6();
+    out.extend_from_slice(if v6 { b"[" } else { b"" });
+    put_address(addr.ip(), out);
+    out.extend_from_slice(if v6 { b"]:" } else { b":" });
+    put_number(addr.port().into(), out);
 }
 
 /// All values as one text; borrowed when `first` is the only one.

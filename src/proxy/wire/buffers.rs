@@ -11,12 +11,16 @@ use std::task::{Context, Poll};
 use tokio::io::AsyncRead;
 use tokio::io::AsyncReadExt;
 
-/// Size of a buffer. A whole request head fits; answers are read in pieces of it.
-pub const SIZE: usize = 64 * 1024;
+/// Size of a buffer. Most heads and small bodies fit.
+pub const SIZE: usize = 16 * 1024;
+/// Size of a buffer for a body that is longer: fewer system calls.
+pub const LARGE: usize = 64 * 1024;
+/// A buffer with less room than this gets more before a read.
+const LEAST_ROOM: usize = 4 * 1024;
 /// Buffers kept for later in each shard.
 const KEPT: usize = 32;
 /// A buffer that grew beyond this is not kept.
-const LARGEST: usize = 4 * SIZE;
+const LARGEST: usize = 2 * LARGE;
 /// Shards, so that workers seldom meet at a lock.
 const SHARDS: usize = 16;
 
@@ -59,7 +63,7 @@ impl Lender<'_> {
                 .unwrap_or_else(PoisonError::into_inner)
                 .pop();
             *buf = kept.unwrap_or_else(|| Vec::with_capacity(SIZE));
-        } else if buf.capacity() == buf.len() {
+        } else if buf.capacity() - buf.len() < LEAST_ROOM {
             buf.reserve(SIZE);
         }
     }
@@ -67,7 +71,8 @@ impl Lender<'_> {
     /// Takes a buffer back; what is in it is forgotten.
     pub fn give_back(self, buf: &mut Vec<u8>) {
         let mut buf = std::mem::take(buf);
-        if buf.capacity() == 0 || buf.capacity() > LARGEST {
+        // Of another size are those that did not come from here.
+        if !(SIZE..=LARGEST).contains(&buf.capacity()) {
             return;
         }
         buf.clear();
@@ -85,15 +90,22 @@ impl Lender<'_> {
         buf: &mut Vec<u8>,
     ) -> Poll<io::Result<usize>> {
         self.lend(buf);
-        let read = {
-            let read = std::pin::pin!(stream.read_buf(buf));
-            std::future::Future::poll(read, cx)
-        };
+        let read = poll_read_buf(cx, stream, buf);
         if buf.is_empty() {
             self.give_back(buf);
         }
         read
     }
+}
+
+/// Reads into the room that `buf` has.
+pub fn poll_read_buf<S: AsyncRead + Unpin>(
+    cx: &mut Context<'_>,
+    stream: &mut S,
+    buf: &mut Vec<u8>,
+) -> Poll<io::Result<usize>> {
+    let read = std::pin::pin!(stream.read_buf(buf));
+    std::future::Future::poll(read, cx)
 }
 
 #[cfg(test)]
@@ -112,6 +124,21 @@ mod tests {
         assert_eq!(buf.capacity(), 0);
         lender.lend(&mut buf);
         assert!(buf.is_empty() && buf.as_ptr() == place);
+    }
+
+    #[test]
+    fn only_whole_buffers_are_kept() {
+        let buffers = Buffers::default();
+        let lender = buffers.lender(3);
+        for capacity in [0, 1, SIZE - 1, LARGEST + 1] {
+            lender.give_back(&mut Vec::with_capacity(capacity));
+        }
+        let mut buf = Vec::new();
+        lender.lend(&mut buf);
+        assert_eq!(buf.capacity(), SIZE);
+        buf.resize(SIZE - 1, 0);
+        lender.lend(&mut buf);
+        assert!(buf.capacity() - buf.len() >= LEAST_ROOM);
     }
 
     #[tokio::test]

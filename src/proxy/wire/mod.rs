@@ -9,8 +9,11 @@
 //!
 //! | file | what is there |
 //! |---|---|
-//! | [`exchange`] | one request: the pipeline's steps, tries, the wait for the answer |
-//! | [`relay`] | the answer on its way to the client |
+//! | [`exchange`] | one request: the pipeline's steps, and the tries |
+//! | [`connect`] | a connection to the node: taken, made, parked |
+//! | [`ask`] | the request sent, and the wait for the head of its answer |
+//! | [`relay`] | the upstream's answer on its way to the client |
+//! | [`answer`] | the gateway's own |
 //! | [`upload`] | the request on its way upstream |
 //! | [`response_head`], [`chunked`] | what an upstream may send; pure |
 //! | [`write_head`], [`views`] | heads written, heads shown; pure |
@@ -18,8 +21,11 @@
 
 #![forbid(unsafe_code)]
 
+pub mod answer;
+pub mod ask;
 pub mod buffers;
 pub mod chunked;
+pub mod connect;
 pub mod deadline;
 pub mod exchange;
 pub mod relay;

@@ -3,19 +3,24 @@
 //! What one read gave is written before the next one, so a slow client slows the
 //! upstream down and memory stays at one buffer for each direction.
 
+use std::task::Poll;
+
 use bytes::Bytes;
 use lockgate_plugin::{Chunk, Origin, Phase, ReqView};
-use pingora_core::protocols::Stream;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncWrite;
 
 use super::Client;
+use super::answer::linger;
+use super::ask::is_gone;
+use super::buffers::{LARGE, SIZE};
 use super::chunked::{self, Chunked};
-use super::exchange::{Linked, Run, Shown};
+use super::connect::Linked;
+use super::exchange::{Run, Shown};
 use super::response_head::{self, Length};
 use super::upload::{End, Source};
 use super::views::WireResp;
+use super::write::Write;
 use super::write_head::{self, Framing};
-use crate::proxy::answer::DRAIN_LIMIT;
 use crate::proxy::fault::{Fault, FaultKind};
 use crate::proxy::fields::Name;
 use crate::proxy::head;
@@ -48,6 +53,12 @@ pub(super) struct Relay {
     out: Vec<u8>,
     /// Some have been sent.
     begun: bool,
+    /// The header filters have run.
+    shown: bool,
+    /// Body bytes read from the upstream.
+    received: u64,
+    /// Body bytes that the next write brings to the client.
+    ready: u64,
 }
 
 impl Relay {
@@ -69,6 +80,9 @@ impl Relay {
             filters: false,
             out: Vec::new(),
             begun: false,
+            shown: false,
+            received: 0,
+            ready: 0,
         }
     }
 
@@ -79,6 +93,9 @@ impl Relay {
             attempt.header = Some(attempt.started.elapsed());
         }
         run.shown = Shown::Upstream(self.resp.status);
+        if run.upload.owes_continue() {
+            run.upload.abandon();
+        }
         if run.upload.end.is_some() {
             // The request is on its way; its buffer is free.
             self.out = std::mem::take(&mut run.upload.out);
@@ -89,11 +106,18 @@ impl Relay {
             Ok(()) => self.body(run, exchange).await,
             Err(fault) => Err(fault),
         };
+        exchange.work.upstream_body = Some(self.received);
         let whole = passed.is_ok();
+        run.whole = whole;
         if let Err(fault) = passed {
             if !self.begun {
                 // The client has seen nothing of it: it can still be told.
-                exchange.work.response = Default::default();
+                if fault.kind != FaultKind::Plugin {
+                    exchange.note_failure(run.core, fault.kind, &fault.cause);
+                }
+                if self.shown {
+                    exchange.work.response = Default::default();
+                }
                 self.release(run);
                 return run.answer(exchange, local::reply_to(&fault)).await;
             }
@@ -126,16 +150,11 @@ impl Relay {
     /// Runs the header filters, decides how the body is framed, writes the head into `out`.
     ///
     /// # Errors
-    /// When a body filter fails that already saw the whole body.
+    /// When what is here of the body breaks the rules, or a body filter fails that saw all of it.
     fn head(&mut self, run: &mut Run<'_>, exchange: &mut Exchange) -> Result<(), Fault> {
-        head::response_edits(run.core, exchange);
         let client = &mut *run.client;
         let date = client.date.at(exchange.work.timing.wall);
-        let resp = WireResp::new(&self.window, &client.resp_fields, self.resp.status);
         let req = client.req(run.head);
-        exchange.response_head(&req, &resp, Origin::Upstream);
-
-        let status = exchange.work.status;
         let is_head = req.method() == "HEAD";
         let asked_head = match &exchange.work.request.method {
             Some(method) => &method[..] == b"HEAD",
@@ -147,6 +166,16 @@ impl Relay {
             Length::Chunked => Incoming::Chunked(Chunked::default()),
             Length::UntilClose => Incoming::UntilClose,
         };
+        if let Incoming::Chunked(reader) = &self.incoming {
+            // Before anything is said: a client that was told nothing can be told of the failure.
+            let looked = reader.clone().read(&self.window[self.at..], |_| {});
+            looked.map_err(|e| Fault::new(FaultKind::BadResponse, e.to_string()))?;
+        }
+        head::response_edits(run.core, exchange);
+        let resp = WireResp::new(&self.window, &client.resp_fields, self.resp.status);
+        exchange.response_head(&req, &resp, Origin::Upstream);
+        self.shown = true;
+        let status = exchange.work.status;
         let wanted = has_body(status) && !is_head;
         self.filters = wanted && exchange.filters(Phase::BodyFilter);
         let resize = exchange.work.response.resize;
@@ -165,6 +194,12 @@ impl Relay {
             Incoming::Nothing => Framing::Length(0),
             Incoming::Exact(length) => Framing::Length(*length),
             Incoming::Chunked(_) | Incoming::UntilClose => unknown,
+        };
+        self.resp.persistent &= match self.resp.status {
+            // They have no body; an upstream that announces one may well send it.
+            204 => matches!(self.resp.length, Length::UntilClose | Length::Exact(0)),
+            304 => self.resp.length != Length::Chunked,
+            _ => true,
         };
         if !wanted {
             // What the client cannot be sent need not be read; the connection goes with it.
@@ -193,9 +228,8 @@ impl Relay {
             nominated: &nominated,
         };
         write_head::response(&mut self.out, &head, resp.fields());
-        exchange.work.sent_bytes = self.out.len() as u64;
         if let Some(body) = whole {
-            exchange.work.sent_body = body.len() as u64;
+            self.ready = body.len() as u64;
             self.out.extend_from_slice(&body);
         }
         Ok(())
@@ -224,6 +258,7 @@ impl Relay {
         let client = &*run.client;
         let resp = WireResp::new(&self.window, &client.resp_fields, self.resp.status);
         exchange.response_body(&client.req(run.head), Some(&resp), &mut chunk)?;
+        self.received = length;
         self.at = end;
         self.incoming = Incoming::Nothing;
         self.filters = false;
@@ -232,26 +267,21 @@ impl Relay {
 
     /// Passes the body on.
     async fn body(&mut self, run: &mut Run<'_>, exchange: &mut Exchange) -> Result<(), Fault> {
-        let mut received = 0;
-        let result = loop {
+        loop {
             // With no change to make, the body goes out from where it was read.
             let direct = match (&mut self.incoming, self.framing, self.filters) {
                 (Incoming::Exact(left), Framing::Length(_), false) => {
                     let there = self.window.len() - self.at;
                     let take = usize::try_from(*left).map_or(there, |left| left.min(there));
                     *left -= take as u64;
-                    received += take as u64;
-                    exchange.work.sent_body += take as u64;
-                    let from = self.at;
+                    self.received += take as u64;
+                    self.ready += take as u64;
                     self.at += take;
-                    from..self.at
+                    take
                 }
                 _ => {
-                    match self.convert(run, exchange, false) {
-                        Ok(read) => received += read,
-                        Err(fault) => break Err(fault),
-                    }
-                    0..0
+                    self.convert(run, exchange, false)?;
+                    0
                 }
             };
             let done = match &self.incoming {
@@ -259,49 +289,42 @@ impl Relay {
                 Incoming::Chunked(reader) => reader.is_done(),
                 _ => false,
             };
-            let piece = &self.window[direct];
-            if !self.out.is_empty() || !piece.is_empty() {
-                self.begun = true;
-                self.write(run, piece.len()).await?;
+            if !self.out.is_empty() || direct > 0 {
+                self.write(run, exchange, direct).await?;
             }
             if done {
-                break Ok(());
+                return Ok(());
             }
-            // The head stays: plugins and the log look at it.
-            self.window.truncate(self.resp.len);
-            self.at = self.resp.len;
             match self.read(run).await? {
                 0 if matches!(self.incoming, Incoming::UntilClose) => {
                     self.convert(run, exchange, true)?;
-                    self.write(run, 0).await?;
-                    break Ok(());
+                    return self.write(run, exchange, 0).await;
                 }
-                0 => break Err(FaultKind::UpstreamClosed.into()),
+                0 => return Err(FaultKind::UpstreamClosed.into()),
                 _ => {}
             }
-        };
-        exchange.work.upstream_body = Some(received);
-        result
+        }
     }
 
-    /// Turns what was read into what the client is sent; gives how many body bytes were read.
+    /// Turns what was read into what the client is sent.
     fn convert(
         &mut self,
         run: &Run<'_>,
         exchange: &mut Exchange,
         closed: bool,
-    ) -> Result<u64, Fault> {
+    ) -> Result<(), Fault> {
+        run.lender.lend(&mut self.out);
         let input = &self.window[self.at..];
         let mut plain = Vec::new();
-        let (mut received, chunks) = (0u64, self.framing == Framing::Chunked);
-        let mut sent = 0;
+        let chunks = self.framing == Framing::Chunked;
         let (filters, out) = (self.filters, &mut self.out);
+        let (received, ready) = (&mut self.received, &mut self.ready);
         let mut emit = |data: &[u8]| {
-            received += data.len() as u64;
+            *received += data.len() as u64;
             if filters {
                 plain.extend_from_slice(data);
             } else {
-                sent += data.len() as u64;
+                *ready += data.len() as u64;
                 put(data, chunks, out);
             }
         };
@@ -332,23 +355,33 @@ impl Relay {
             let client = &*run.client;
             let resp = WireResp::new(&self.window, &client.resp_fields, self.resp.status);
             exchange.response_body(&client.req(run.head), Some(&resp), &mut chunk)?;
-            sent += chunk.data.len() as u64;
+            self.ready += chunk.data.len() as u64;
             put(&chunk.data, chunks, &mut self.out);
         }
         if done && chunks {
             self.out.extend_from_slice(chunked::END);
         }
-        exchange.work.sent_body += sent;
-        Ok(received)
+        Ok(())
     }
 
     /// Writes `out` and the piece of the window just before `at`, while the upload goes on.
-    async fn write(&mut self, run: &mut Run<'_>, piece: usize) -> Result<(), Fault> {
-        let piece = &self.window[self.at - piece..self.at];
+    async fn write(
+        &mut self,
+        run: &mut Run<'_>,
+        exchange: &mut Exchange,
+        piece: usize,
+    ) -> Result<(), Fault> {
+        self.begun = true;
+        let mut piece = &self.window[self.at - piece..self.at];
+        if !self.out.is_empty() && piece.len() <= SIZE && !run.stream.is_write_vectored() {
+            // One TLS record instead of two.
+            self.out.extend_from_slice(piece);
+            piece = &[];
+        }
         if run.upload.end.is_some() {
             run.send(&self.out, piece).await?;
         } else {
-            let mut write = super::write::Write::new(&self.out, piece);
+            let mut write = Write::new(&self.out, piece);
             let Client { inb, deadline, .. } = &mut *run.client;
             let (stream, upload, lender) = (&mut *run.stream, &mut run.upload, run.lender);
             let link = &mut self.linked.link;
@@ -359,7 +392,6 @@ impl Relay {
                     lender,
                 };
                 let _ = upload.poll(cx, &mut source, link);
-                *moved |= std::mem::take(&mut upload.moved);
                 write.poll(cx, stream, moved)
             });
             match sent.await {
@@ -367,16 +399,27 @@ impl Relay {
                 _ => return Err(FaultKind::ClientGone.into()),
             }
         }
+        exchange.work.sent_bytes += (self.out.len() + piece.len()) as u64;
+        exchange.work.sent_body += std::mem::take(&mut self.ready);
         self.out.clear();
         Ok(())
     }
 
-    /// Reads more of the answer, while the upload goes on.
+    /// Reads more of the answer, while the upload goes on and the client stays there.
     async fn read(&mut self, run: &mut Run<'_>) -> Result<usize, Fault> {
+        let filled = self.window.len() == self.window.capacity();
+        // The head stays: plugins and the log look at it.
+        self.window.truncate(self.resp.len);
+        self.at = self.resp.len;
+        let long = matches!(self.incoming, Incoming::Exact(left) if left > LARGE as u64);
+        if long || filled {
+            self.window.reserve(LARGE);
+        }
+        run.lender.give_back(&mut self.out);
         let Client { inb, deadline, .. } = &mut *run.client;
         let (stream, upload, lender) = (&mut *run.stream, &mut run.upload, run.lender);
         let (link, window) = (&mut self.linked.link, &mut self.window);
-        let read = deadline.within(self.timeouts.read, |cx, moved| {
+        let read = deadline.within(self.timeouts.read, |cx, _| {
             if upload.end.is_none() {
                 let mut source = Source {
                     stream: &mut *stream,
@@ -384,13 +427,20 @@ impl Relay {
                     lender,
                 };
                 let _ = upload.poll(cx, &mut source, link);
-                *moved |= std::mem::take(&mut upload.moved);
             }
-            lender.poll_read(cx, link, window)
+            if let Poll::Ready(read) = lender.poll_read(cx, link, window) {
+                return Poll::Ready(Ok(read));
+            }
+            let sent = matches!(upload.end, Some(End::Complete));
+            if sent && is_gone(cx, stream, inb, upload.used(), lender) {
+                return Poll::Ready(Err(FaultKind::ClientGone));
+            }
+            Poll::Pending
         });
         match read.await {
-            Some(Ok(n)) => Ok(n),
-            Some(Err(e)) => Err(Fault::new(FaultKind::UpstreamClosed, e.to_string())),
+            Some(Ok(Ok(n))) => Ok(n),
+            Some(Ok(Err(e))) => Err(Fault::new(FaultKind::UpstreamClosed, e.to_string())),
+            Some(Err(gone)) => Err(gone.into()),
             None => Err(FaultKind::UpstreamTimeout.into()),
         }
     }
@@ -416,15 +466,4 @@ pub(super) fn nominated<'a>(resp: &WireResp<'a>) -> Vec<&'a [u8]> {
             )
         })
         .collect()
-}
-
-/// Closes the writing side and reads on for a while: a client that is still sending would be told
-/// that the connection is broken before it has read its answer.
-pub(super) async fn linger(stream: &mut Stream) {
-    let drain = async {
-        let _ = AsyncWriteExt::shutdown(stream).await;
-        let mut sink = vec![0u8; 16 * 1024];
-        while matches!(stream.read(&mut sink).await, Ok(n) if n > 0) {}
-    };
-    let _ = tokio::time::timeout(DRAIN_LIMIT, drain).await;
 }

@@ -10,7 +10,7 @@
 //! | no length at all | the body ends with the connection |
 
 use crate::proxy::fields::{Fields, Name, Span};
-use crate::proxy::request_head::{TOKEN, controls, decimal};
+use crate::proxy::request_head::{controls, decimal, token_len};
 
 /// The longest head that is accepted, in bytes; a longer one is a 502.
 pub const MAX_HEAD: usize = 64 * 1024;
@@ -196,9 +196,10 @@ fn next_line(buf: &[u8], start: usize, from: usize) -> Option<Line> {
 /// Where the colon of the line that begins at `start` stands; `None` when it has not come.
 fn check_name(buf: &[u8], start: usize) -> Result<Option<usize>, &'static str> {
     let line = buf.get(start..).unwrap_or_default();
-    match line.iter().position(|&b| !TOKEN[usize::from(b)]) {
-        Some(len) if len > 0 && line[len] == b':' => Ok(Some(start + len)),
-        Some(0) if line == b"\r" => Ok(None),
+    let len = token_len(line);
+    match line.get(len) {
+        Some(b':') if len > 0 => Ok(Some(start + len)),
+        Some(_) if line == b"\r" => Ok(None),
         Some(_) => Err("response field without a name and a colon"),
         None => Ok(None),
     }

@@ -4,15 +4,18 @@
 //! then is more read. Bodies are passed on with the length the client named, or
 //! decoded and encoded anew when they are chunked.
 
+use std::io::IoSlice;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::BufMut;
 use pingora_core::protocols::Stream;
 use tokio::io::{AsyncReadExt, AsyncWrite};
+use tokio::time::Instant;
 
 use super::buffers::Lender;
 use super::chunked::{self, Chunked};
+use crate::proxy::core::ClientLimits;
 use crate::proxy::fault::{Fault, FaultKind};
 use crate::proxy::request_head::BodyLength;
 use crate::upstream::Link;
@@ -51,11 +54,13 @@ pub enum End {
 /// A request being sent.
 pub struct Upload {
     left: Left,
-    /// Bytes for the upstream: the head, then pieces of the body.
+    /// Bytes for the upstream: the head, then chunks of the body.
     pub out: Vec<u8>,
     sent: usize,
     /// How much of the client's buffer has been used.
     used: usize,
+    /// How much of what was used goes out from where it is: bodies that are not chunked.
+    direct: usize,
     /// Where the request's bytes in the client's buffer began.
     start: usize,
     /// Body bytes received from the client.
@@ -72,6 +77,8 @@ pub struct Upload {
     pub end: Option<End>,
     /// Whether anything moved since this was last cleared.
     pub moved: bool,
+    /// When the next piece of the body is due, and how much had been received when that was set.
+    due: Option<(Instant, u64)>,
 }
 
 /// The client's side of an upload.
@@ -98,6 +105,7 @@ impl Upload {
             out: Vec::new(),
             sent: 0,
             used: start,
+            direct: 0,
             start,
             received: 0,
             max,
@@ -105,6 +113,7 @@ impl Upload {
             waiting: Waiting::Upstream,
             end: None,
             moved: false,
+            due: None,
         }
     }
 
@@ -132,6 +141,34 @@ impl Upload {
         self.used
     }
 
+    /// The end of the wait for the client. It moves on when as much has come as the lowest rate asks
+    /// for in that time, so that a body cannot be stretched for ever byte by byte.
+    pub fn due(&mut self, limits: &ClientLimits) -> Instant {
+        let quota = limits
+            .min_body_rate
+            .saturating_mul(limits.body.as_secs())
+            .max(1);
+        match self.due {
+            Some((at, received)) if self.received < received.saturating_add(quota) => at,
+            _ => {
+                let at = Instant::now() + limits.body;
+                self.due = Some((at, self.received));
+                at
+            }
+        }
+    }
+
+    /// The client was not what it waited for: the client's time begins anew.
+    pub fn not_due(&mut self) {
+        self.due = None;
+    }
+
+    /// Ends it: the answer has begun, and what is still to come would only be in its way.
+    pub fn abandon(&mut self) {
+        self.end
+            .get_or_insert(End::Refused(std::io::ErrorKind::Interrupted.into()));
+    }
+
     /// Whether the client may still be waiting for `100 Continue`.
     pub fn owes_continue(&self) -> bool {
         self.owes_continue
@@ -148,14 +185,26 @@ impl Upload {
             return Poll::Ready(());
         }
         loop {
-            if self.sent < self.out.len() {
+            if self.sent < self.out.len() || self.direct > 0 {
                 self.waiting = Waiting::Upstream;
-                match ready!(Pin::new(&mut *link).poll_write(cx, &self.out[self.sent..])) {
+                let first = &self.out[self.sent..];
+                let second = &source.inb[self.used - self.direct..self.used];
+                let written = match (first.is_empty(), second.is_empty()) {
+                    (false, false) => {
+                        let both = [IoSlice::new(first), IoSlice::new(second)];
+                        Pin::new(&mut *link).poll_write_vectored(cx, &both)
+                    }
+                    (false, true) => Pin::new(&mut *link).poll_write(cx, first),
+                    _ => Pin::new(&mut *link).poll_write(cx, second),
+                };
+                match ready!(written) {
                     Ok(0) => {
                         return self.finish(End::Refused(std::io::ErrorKind::WriteZero.into()));
                     }
                     Ok(n) => {
-                        self.sent += n;
+                        let head = n.min(first.len());
+                        self.sent += head;
+                        self.direct -= n - head;
                         self.moved = true;
                     }
                     Err(e) => return self.finish(End::Refused(e)),
@@ -164,6 +213,13 @@ impl Upload {
             }
             self.sent = 0;
             self.out.clear();
+            if self.has_buffered(source) && !self.is_read() && !self.owes_continue {
+                // What came with the head goes out with it.
+                if let Err(fault) = self.consume(source, true) {
+                    return self.finish(End::Failed(fault));
+                }
+                continue;
+            }
             if self.is_read() || !self.has_buffered(source) {
                 // Before a wait, whatever layer below still holds has to go.
                 self.waiting = Waiting::Upstream;
@@ -201,78 +257,76 @@ impl Upload {
             ready!(poll_continue(cx, source.stream))?;
             self.owes_continue = false;
         }
+        ready!(self.poll_more(cx, source))?;
+        Poll::Ready(self.consume(source, true))
+    }
+
+    /// Makes sure that there are bytes that were not used yet. All of a request stands in the
+    /// client's buffer, where another try finds it, until it grows too long for that.
+    fn poll_more(
+        &mut self,
+        cx: &mut Context<'_>,
+        source: &mut Source<'_>,
+    ) -> Poll<Result<(), Fault>> {
         if self.has_buffered(source) {
-            let inb = std::mem::take(source.inb);
-            let taken = self.encode(&inb[self.used..]);
-            *source.inb = inb;
-            self.used += taken?;
             return Poll::Ready(Ok(()));
         }
-        // Small bodies stay in the client's buffer, where another try finds them.
-        let kept = !self.streamed && source.inb.len() < KEPT;
-        let mut own = Vec::new();
-        let piece = if kept { &mut *source.inb } else { &mut own };
+        if self.streamed || source.inb.len() >= KEPT {
+            self.streamed = true;
+            source.inb.truncate(self.start);
+            self.used = self.start;
+        }
         let read = match self.left {
             // Not beyond the end of the body: the rest is for the next request.
             Left::Exact(left) => {
-                source.lender.lend(piece);
+                source.lender.lend(source.inb);
                 let room = usize::try_from(left).unwrap_or(usize::MAX);
-                let mut limited = piece.limit(room);
+                let mut limited = (&mut *source.inb).limit(room);
                 let read = std::pin::pin!(source.stream.read_buf(&mut limited));
-                std::future::Future::poll(read, cx)
+                ready!(std::future::Future::poll(read, cx))
             }
-            _ => source.lender.poll_read(cx, source.stream, piece),
+            _ => ready!(source.lender.poll_read(cx, source.stream, source.inb)),
         };
-        let mut piece = own;
-        let result = match read {
-            Poll::Pending => Poll::Pending,
-            Poll::Ready(Ok(0)) => Poll::Ready(Err(gone("closed in the middle of its body"))),
-            Poll::Ready(Err(e)) => Poll::Ready(Err(gone(e.to_string()))),
-            Poll::Ready(Ok(_)) if kept => self.poll_fill(cx, source),
-            Poll::Ready(Ok(_)) => {
-                self.streamed = true;
-                Poll::Ready(self.encode(&piece).map(|taken| {
-                    // Of a chunked body the end is known only now.
-                    if taken < piece.len() {
-                        source.inb.truncate(self.used);
-                        source.inb.extend_from_slice(&piece[taken..]);
-                    }
-                }))
-            }
-        };
-        source.lender.give_back(&mut piece);
-        result
+        Poll::Ready(match read {
+            Ok(0) => Err(gone("closed in the middle of its body")),
+            Ok(_) => Ok(()),
+            Err(e) => Err(gone(e.to_string())),
+        })
     }
 
-    /// Prepares body bytes for the upstream; gives how many belonged to the body.
-    fn encode(&mut self, input: &[u8]) -> Result<usize, Fault> {
-        let before = self.received;
-        let taken = match &mut self.left {
+    /// Uses what is in the client's buffer, as far as it belongs to the body.
+    fn consume(&mut self, source: &Source<'_>, pass_on: bool) -> Result<(), Fault> {
+        let input = &source.inb[self.used..];
+        let (out, received) = (&mut self.out, &mut self.received);
+        self.used += match &mut self.left {
             Left::Nothing => 0,
             Left::Exact(left) => {
                 let take = usize::try_from(*left).map_or(input.len(), |left| left.min(input.len()));
-                self.out.extend_from_slice(&input[..take]);
+                if pass_on {
+                    self.direct += take;
+                }
                 *left -= take as u64;
-                self.received += take as u64;
+                *received += take as u64;
                 take
             }
             Left::Chunked(reader) => {
-                let (out, received) = (&mut self.out, &mut self.received);
                 let taken = reader.read(input, |data| {
                     *received += data.len() as u64;
-                    chunked::put(data, out);
+                    if pass_on {
+                        chunked::put(data, out);
+                    }
                 });
                 let taken = taken.map_err(|e| Fault::new(FaultKind::BadRequest, e.to_string()))?;
-                if reader.is_done() {
-                    self.out.extend_from_slice(chunked::END);
+                if reader.is_done() && pass_on {
+                    out.extend_from_slice(chunked::END);
                 }
                 taken
             }
         };
-        if self.max > 0 && self.received > self.max && self.received > before {
+        if self.max > 0 && self.received > self.max {
             return Err(FaultKind::BodyTooLarge.into());
         }
-        Ok(taken)
+        Ok(())
     }
 
     /// Reads and forgets the rest of the body. Ready when it was read.
@@ -283,8 +337,8 @@ impl Upload {
     ) -> Poll<Result<(), Fault>> {
         self.owes_continue = false;
         while !self.is_read() {
-            ready!(self.poll_fill(cx, source))?;
-            self.out.clear();
+            ready!(self.poll_more(cx, source))?;
+            self.consume(source, false)?;
         }
         Poll::Ready(Ok(()))
     }
@@ -303,7 +357,8 @@ fn poll_continue(cx: &mut Context<'_>, stream: &mut Stream) -> Poll<Result<(), F
         Ok(_) => return Poll::Ready(Err(gone("takes no interim answer"))),
         Err(e) => return Poll::Ready(Err(gone(e.to_string()))),
     }
-    // The line sits in a write buffer; a flush that has to wait is finished by the next write.
+    // The line sits in a write buffer. A flush that has to wait is finished by the next write, and
+    // clients that get no such line send their bodies after a while anyway.
     let _ = Pin::new(&mut *stream).poll_flush(cx);
     Poll::Ready(Ok(()))
 }

@@ -114,17 +114,15 @@ pub fn response<'a>(
     out.extend_from_slice(b"\r\nDate: ");
     out.extend_from_slice(head.date);
     out.extend_from_slice(b"\r\n");
+    let mut named = false;
     for (known, name, value) in fields {
-        match known {
-            Name::Date
-            | Name::Connection
-            | Name::TransferEncoding
-            | Name::KeepAlive
-            | Name::ProxyConnection
-            | Name::Trailer
-            | Name::Upgrade => continue,
-            Name::ContentLength if head.framing != Framing::AsNamed => continue,
-            _ => {}
+        if known == Name::ContentLength {
+            // The same length twice is one length.
+            if head.framing != Framing::AsNamed || std::mem::replace(&mut named, true) {
+                continue;
+            }
+        } else if known == Name::Date || is_of_connection(known) {
+            continue;
         }
         let own = |nominated: &&[u8]| nominated.eq_ignore_ascii_case(name);
         if !is_replaced(head.ops, name) && !head.nominated.iter().any(own) {
@@ -140,40 +138,40 @@ pub fn response<'a>(
     });
 }
 
-/// Appends an interim answer's head. It has no body and decides nothing about the connection:
-/// fields that say otherwise stay behind.
-pub fn interim<'a>(
+/// Appends an interim answer for the client: hints, nothing about the connection.
+pub fn hints<'a>(
     out: &mut Vec<u8>,
-    status: u16,
-    fields: impl Iterator<Item = (Name, &'a [u8], &'a [u8])>,
     nominated: &[&[u8]],
+    fields: impl Iterator<Item = (Name, &'a [u8], &'a [u8])>,
 ) {
-    out.extend_from_slice(b"HTTP/1.1 ");
-    out.extend_from_slice(itoa::Buffer::new().format(status).as_bytes());
-    out.push(b' ');
-    out.extend_from_slice(canonical_reason(status));
-    out.extend_from_slice(b"\r\n");
+    out.extend_from_slice(b"HTTP/1.1 103 Early Hints\r\n");
     for (known, name, value) in fields {
-        let of_connection = matches!(
-            known,
-            Name::Connection
-                | Name::ContentLength
-                | Name::TransferEncoding
-                | Name::KeepAlive
-                | Name::ProxyConnection
-                | Name::Trailer
-                | Name::Upgrade
-        );
         let own = |nominated: &&[u8]| nominated.eq_ignore_ascii_case(name);
-        if !of_connection && !nominated.iter().any(own) {
+        let framing = matches!(known, Name::ContentLength | Name::Date);
+        if !framing && !is_of_connection(known) && !nominated.iter().any(own) {
             put(out, name, value);
         }
     }
     out.extend_from_slice(b"\r\n");
 }
 
+/// Names that speak about the upstream's connection.
+fn is_of_connection(name: Name) -> bool {
+    matches!(
+        name,
+        Name::Connection
+            | Name::TransferEncoding
+            | Name::KeepAlive
+            | Name::ProxyConnection
+            | Name::Te
+            | Name::Trailer
+            | Name::Upgrade
+            | Name::Http2Settings
+    )
+}
+
 /// The usual reason phrase.
-pub fn canonical_reason(status: u16) -> &'static [u8] {
+fn canonical_reason(status: u16) -> &'static [u8] {
     http::StatusCode::from_u16(status)
         .ok()
         .and_then(|status| status.canonical_reason())
@@ -270,7 +268,7 @@ mod tests {
             (Name::of(name), name, value.as_bytes())
         });
         let mut out = Vec::new();
-        interim(&mut out, 103, fields, &[b"X-A"]);
+        hints(&mut out, &[b"X-A"], fields);
         let expected = "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n";
         assert_eq!(String::from_utf8_lossy(&out), expected);
     }

@@ -387,6 +387,7 @@ pub(super) const KEYS: &[(&str, Key)] = &[
         ),
     ),
     ("lockgate.engine", HONOURED),
+    ("lockgate.min_body_rate", HONOURED),
     ("lockgate.upgrade_sock", HONOURED),
     ("lockgate.work_stealing", HONOURED),
     ("lockgate.drain_seconds", HONOURED),

@@ -55,6 +55,29 @@ pub(super) async fn slow_head(world: Arc<World>) -> Result<()> {
     wants(&once(&target, "/x").await, 200, "afterwards")
 }
 
+/// Each byte comes in time, the body never does. Pingora has no such limit: it waits for each byte.
+pub(super) async fn slow_body(world: Arc<World>) -> Result<()> {
+    let general = world.engine["lockgate"]["engine"] == "general";
+    let config = json!({ "nginx_config": { "http": { "client_body_timeout": "1s" } } });
+    let gateway = gateway(&world, "slow-body", &config, one_route(&world)?).await?;
+    let target = target(&gateway)?;
+    let start = Instant::now();
+    let mut connection = Connection::open(&target).await?;
+    let head = b"POST /x HTTP/1.1\r\nHost: scenario.test\r\nContent-Length: 100000\r\n\r\n";
+    connection.write(head).await?;
+    let mut given_up = false;
+    while !given_up && start.elapsed() < HEAD_TIMEOUT * 4 {
+        given_up = connection.write(b"a").await.is_err();
+        tokio::time::sleep(DRIP).await;
+    }
+    ensure!(
+        given_up != general,
+        "a dripping body: given up is {given_up} after {:?}",
+        start.elapsed()
+    );
+    wants(&once(&target, "/x").await, 200, "afterwards")
+}
+
 pub(super) async fn many(world: Arc<World>) -> Result<()> {
     let gateway = gateway(&world, "idle", &json!({}), one_route(&world)?).await?;
     let target = target(&gateway)?;

@@ -133,8 +133,12 @@ async fn odd<S: Stream>(
     let ok = || Head::new(200, peer);
     match verb {
         "1xx" => {
-            out.write(b"HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n\r\n")
-                .await?;
+            // What it says of its connection is not for the client, and must not reach it.
+            out.write(
+                b"HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\nConnection: x-own\r\n\
+                  X-Own: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+            )
+            .await?;
             echo(out, request, peer).await?;
             Ok(None)
         }
