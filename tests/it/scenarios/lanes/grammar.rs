@@ -20,6 +20,11 @@ impl Dice {
         z ^ (z >> 31)
     }
 
+    /// Sixteen letters and digits.
+    pub(crate) fn word(&mut self) -> String {
+        format!("{:016x}", self.next())
+    }
+
     /// Below `n`.
     pub(crate) fn below(&mut self, n: usize) -> usize {
         let n = u64::try_from(n.max(1)).unwrap_or(1);

@@ -179,6 +179,9 @@ pub(crate) fn head(bytes: &[u8]) -> Result<Request, No> {
 }
 
 fn check_target(method: &[u8], target: &[u8], host: Option<&[u8]>) -> Result<(), No> {
+    if target.contains(&b'\t') {
+        return Err(Some("blank in the target"));
+    }
     if method == b"CONNECT" {
         return Err(Some("CONNECT"));
     }
