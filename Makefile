@@ -5,7 +5,7 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 # Every verb is a sequence; cargo itself uses the cores.
 .NOTPARALLEL:
-.PHONY: help run test quick fmt lint unit cases ci docs bench micro load instructions memory targets count edits smoke fuzz deny conformance setup
+.PHONY: help run test quick fmt lint unit cases ci docs bench micro load instructions memory targets count edits smoke fuzz fuzz-lanes deny conformance setup
 
 # conformance: the checkout of APISIX, what of it to replay, and the replayer.
 SUITE ?=
@@ -15,14 +15,14 @@ REPLAY ?= ../shared/conformance/replay.py
 ARGS ?=
 # instructions: 1 records what a small GET costs instead.
 RECORD ?=
-# fuzz: seconds for each target, and which of them; all unless named.
+# fuzz, fuzz-lanes: seconds for each target, and which of them; all unless named.
 SECONDS_EACH ?= 60
 TARGETS ?=
 
 help: ## This list
 	@echo "lockgate: an API gateway that reads Apache APISIX configuration"
 	@echo
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 run: ## Builds a release, starts it on port 9080 with a demo upstream, says what to try; Ctrl-C ends both
 	@bash tests/setup.sh run
@@ -86,6 +86,9 @@ smoke: ## Builds the benches unoptimised and runs each once: they still work
 fuzz: ## Runs each fuzz target for a minute: make fuzz SECONDS_EACH=600 TARGETS='yaml trie'
 	@bash tests/setup.sh fuzz
 	@bash tests/fuzz.sh $(SECONDS_EACH) $(TARGETS)
+
+fuzz-lanes: setup ## The same hostile bytes through both lanes: make fuzz-lanes SECONDS_EACH=1800
+	@cargo test --test it -- --lanes $(SECONDS_EACH)
 
 deny: setup ## Licences, sources, bans and advisories of the dependencies
 	@bash tests/deny.sh

@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-60}
-all=(path expression yaml trie head)
+all=(path expression yaml trie request response)
 targets=("${@:2}")
 [ ${#targets[@]} -gt 0 ] || targets=("${all[@]}")
 case $seconds in
@@ -19,7 +19,7 @@ max_len() {
   case $1 in
     path) echo 512 ;;
     trie) echo 1024 ;;
-    head) echo 2048 ;;
+    request | response) echo 2048 ;;
     *) echo 4096 ;;
   esac
 }

@@ -3,7 +3,8 @@
 //! Three kinds run here: case files (`tests/cases`, format in its README), runs of `lockgate check`, and scenarios
 //! in Rust for what a file cannot say (signals, upgrades, load). Before all that the runner checks itself.
 //!
-//! `cargo test --test it -- [TEXT ...] [-j N] [--list] [--no-scenarios]`
+//! `cargo test --test it -- [TEXT ...] [-j N] [--list] [--no-scenarios]`, or for a while nothing but hostile bytes
+//! (`scenarios/lanes.rs`): `cargo test --test it -- --lanes SECONDS [--seed N]`
 
 #![allow(
     clippy::print_stdout,
@@ -31,6 +32,7 @@ mod value;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use serde_json::{Map, Value, json};
@@ -46,6 +48,7 @@ use crate::place::Places;
 use crate::ports::Ports;
 use crate::report::{Arguments, Report};
 use crate::run::{Outcome, Run};
+use crate::scenarios::lanes::Extent;
 use crate::upstream::{LABELS, Upstreams};
 
 /// Shared cases go into the gateway in groups, so that reload runs among many neighbours.
@@ -88,6 +91,9 @@ fn start() -> Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
+    if let Some(seconds) = arguments.lanes {
+        return runtime.block_on(lanes(seconds, arguments.seed));
+    }
     let mut report = Report::new();
     let known = tests.join("known-differences.yaml");
     let differences = Differences::load(&known, &cases)?;
@@ -128,24 +134,37 @@ fn engine_setting(engine: &str) -> Value {
     }
 }
 
+/// Hostile bytes through both lanes for some seconds, from a seed of its own unless one is given.
+async fn lanes(seconds: u64, seed: Option<u64>) -> Result<ExitCode> {
+    let world = World::new("lanes", json!({})).await?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
+    let extent = Extent {
+        time: Some(Duration::from_secs(seconds)),
+        seed: seed.unwrap_or(now.as_secs()),
+    };
+    println!("lanes: seed {}, {seconds} s", extent.seed);
+    let outcome = scenarios::lanes::run(&world, extent).await;
+    // Left-over folders are a nuisance, not a failure.
+    let _ = std::fs::remove_dir_all(&world.root);
+    Ok(match outcome {
+        Ok(counts) => {
+            println!("{counts}\nlanes: nothing found");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            println!("lanes: {error:#}");
+            ExitCode::from(101)
+        }
+    })
+}
+
 async fn all(
     arguments: &Arguments,
     cases: &[Case],
     engine: &str,
     report: &mut Report,
 ) -> Result<()> {
-    let certs = Arc::new(Certs::new()?);
-    let upstreams = Arc::new(Upstreams::start(&certs).await?);
-    let root = std::env::temp_dir().join(format!("lockgate-it-{}-{engine}", std::process::id()));
-    std::fs::create_dir_all(&root)?;
-    let engine_value = engine_setting(engine);
-    let world = Arc::new(World {
-        upstreams,
-        certs,
-        ports: Ports::new(),
-        root,
-        engine: engine_value,
-    });
+    let world = Arc::new(World::new(engine, engine_setting(engine)).await?);
     report.engine(engine);
 
     let wanted = |case: &&Case| case_wanted(arguments, case);
@@ -293,6 +312,21 @@ async fn run_case(world: &World, case: &Case, live: Arc<Live>) -> Result<Vec<Out
 }
 
 impl World {
+    /// Upstreams, certificates and a folder with this in its name.
+    async fn new(name: &str, engine: Value) -> Result<World> {
+        let certs = Arc::new(Certs::new()?);
+        let upstreams = Arc::new(Upstreams::start(&certs).await?);
+        let root = std::env::temp_dir().join(format!("lockgate-it-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&root)?;
+        Ok(World {
+            upstreams,
+            certs,
+            ports: Ports::new(),
+            root,
+            engine,
+        })
+    }
+
     /// The settings of a new gateway in a folder of its own.
     pub(crate) fn setup(&self, name: &str, config: &Value) -> Setup<'_> {
         let mut merged = self.engine.clone();

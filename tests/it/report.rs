@@ -19,6 +19,10 @@ pub(crate) struct Arguments {
     /// `--list`.
     pub(crate) list: bool,
     scenarios: bool,
+    /// `--lanes SECONDS`: nothing but hostile bytes through both lanes, for so long.
+    pub(crate) lanes: Option<u64>,
+    /// `--seed N`: where that begins.
+    pub(crate) seed: Option<u64>,
 }
 
 impl Arguments {
@@ -29,12 +33,26 @@ impl Arguments {
             parallel: PARALLEL,
             list: false,
             scenarios: true,
+            lanes: None,
+            seed: None,
         };
         while let Some(word) = words.next() {
             match word.as_str() {
                 "-j" | "--test-threads" => {
                     let n = words.next().context("-j needs a number")?;
                     out.parallel = n.parse().with_context(|| format!("-j {n}"))?;
+                }
+                "--lanes" | "--seed" => {
+                    let n = words
+                        .next()
+                        .with_context(|| format!("{word} needs a number"))?;
+                    let n = n.parse().with_context(|| format!("{word} {n}"))?;
+                    let to = if word == "--seed" {
+                        &mut out.seed
+                    } else {
+                        &mut out.lanes
+                    };
+                    *to = Some(n);
                 }
                 "--list" => out.list = true,
                 "--no-scenarios" => out.scenarios = false,

@@ -3,6 +3,7 @@
 mod clients;
 mod files;
 mod idle;
+pub(crate) mod lanes;
 mod load;
 mod shutdown;
 mod upgrade;
@@ -42,6 +43,9 @@ pub(crate) const ALL: &[(&str, Scenario)] = &[
     }),
     ("a client that never reads is given up", |w| {
         Box::pin(clients::never_reads(w))
+    }),
+    ("the lanes agree about hostile bytes", |w| {
+        Box::pin(lanes::few(w))
     }),
     ("two thousand idle connections cost little", |w| {
         Box::pin(idle::many(w))

@@ -22,7 +22,6 @@ fuzz_target!(|data: &[u8]| {
 struct Expected {
     path: String,
     args: Option<String>,
-    structural: bool,
 }
 
 fn model(raw: &[u8]) -> Result<Expected, BadTarget> {
@@ -52,7 +51,6 @@ fn model(raw: &[u8]) -> Result<Expected, BadTarget> {
         path.push(b'/');
     }
     Ok(Expected {
-        structural: path != decoded,
         path: text(&path),
         args,
     })
@@ -102,7 +100,6 @@ fn accepted(raw: &[u8], target: &Target, expected: &Expected, choice: u8) {
     let args = target.args(raw);
     assert_eq!(path, expected.path);
     assert_eq!(args, expected.args.as_deref());
-    assert_eq!(target.is_structural(), expected.structural);
     is_normal(path);
     let whole = target.request_uri(raw);
     assert_eq!(
@@ -116,7 +113,6 @@ fn accepted(raw: &[u8], target: &Target, expected: &Expected, choice: u8) {
     let again = Target::parse(&sent).expect("what is sent is a target");
     assert_eq!(again.uri(&sent), path);
     assert_eq!(again.args(&sent), args);
-    assert!(!again.is_structural());
     assert_eq!(again.upstream_target(&sent), sent);
 
     // A plugin that sets the path to what it is changes nothing.
