@@ -28,7 +28,7 @@ impl HeaderOp {
 /// An ordered list of header changes. Later changes see earlier ones.
 #[derive(Clone, Debug, Default)]
 pub struct HeaderEdits {
-    ops: SmallVec<[HeaderOp; 4]>,
+    ops: SmallVec<[HeaderOp; 6]>,
 }
 
 impl HeaderEdits {
