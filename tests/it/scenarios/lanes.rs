@@ -268,7 +268,8 @@ impl Lanes {
         }
         let (requests, end, rest) = reference::requests(bytes);
         for request in &requests {
-            if upstream::mark(&request.target).is_none_or(|mark| mark != input.mark) {
+            let other = upstream::mark(&request.target).is_none_or(|mark| mark != input.mark);
+            if other && contains(&request.target, MARKER.as_bytes()) {
                 let mut foreign = self.foreign.lock().unwrap_or_else(PoisonError::into_inner);
                 foreign.push(request.target.clone());
             }
@@ -365,7 +366,18 @@ impl Lanes {
         let mut wrong = Vec::new();
         for lane in [&self.wire, &self.general] {
             lane.upstream.script(&input.mark, bytes.to_vec());
-            let talk = lane.talk(&[sent.as_bytes()], &wanted).await?;
+            let mut talk = lane.talk(&[sent.as_bytes()], &wanted).await?;
+            if talk
+                .answers
+                .first()
+                .is_some_and(|first| first.status == 502)
+            {
+                // It may have met a connection that another input's answer had spoilt.
+                let before = lane.upstream.take(&input.mark);
+                wrong.extend(hidden_in(&before).map(|why| format!("{}: {why}", lane.name)));
+                lane.upstream.script(&input.mark, bytes.to_vec());
+                talk = lane.talk(&[sent.as_bytes()], &wanted).await?;
+            }
             let mut arrived = lane.upstream.take(&input.mark);
             // What is safe to repeat may be asked again when its answer broke off.
             arrived.dedup_by(|a, b| a.target == b.target);
@@ -459,8 +471,8 @@ impl Lanes {
         for lane in [&self.wire, &self.general] {
             found.extend(self.broken(lane));
             for request in lane.upstream.left() {
-                let was_sent = foreign.iter().any(|t| same_target(t, &request.target));
-                if contains(&request.target, MARKER.as_bytes()) && !was_sent {
+                let was_sent = || foreign.iter().any(|t| same_target(t, &request.target));
+                if contains(&request.target, MARKER.as_bytes()) && !was_sent() {
                     let target = String::from_utf8_lossy(&request.target).into_owned();
                     found.push(format!("{}: late and hidden: {target}", lane.name));
                 }
@@ -499,6 +511,14 @@ fn has_end(bytes: &[u8]) -> bool {
 
 fn contains(text: &[u8], what: &[u8]) -> bool {
     text.windows(what.len()).any(|w| w == what)
+}
+
+/// A hidden request among those that arrived.
+fn hidden_in(arrived: &[Request]) -> Option<String> {
+    let hidden = |one: &&Request| contains(&one.target, MARKER.as_bytes());
+    let found = arrived.iter().find(hidden)?;
+    let target = String::from_utf8_lossy(&found.target);
+    Some(format!("a hidden request: {target}"))
 }
 
 /// The first answer in a word.
@@ -580,16 +600,16 @@ fn is_ordinary(bytes: &[u8]) -> bool {
         "upgrade:",
         "http2-settings:",
     ];
-    let usual = [
-        "get /",
-        "post /",
-        "head /",
-        "put /",
-        "delete /",
-        "patch /",
-        "options /",
+    let usual: [&[u8]; 7] = [
+        b"GET /",
+        b"POST /",
+        b"HEAD /",
+        b"PUT /",
+        b"DELETE /",
+        b"PATCH /",
+        b"OPTIONS /",
     ];
-    usual.iter().any(|start| text.starts_with(start))
+    usual.iter().any(|start| bytes.starts_with(start))
         && other
             .iter()
             .all(|name| !text.contains(&format!("\n{name}")))
