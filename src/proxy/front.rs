@@ -30,6 +30,7 @@ use super::pipeline::Exchange;
 use super::request_head::{
     BodyLength, Head, Refusal, Scan, request_line, scan, scan_chunks, skip_empty_lines,
 };
+use super::wire::answer::linger;
 use super::wire::buffers::Lender;
 use super::wire::exchange::{Next, serve};
 use super::wire::{Client, Wire};
@@ -278,7 +279,7 @@ impl Front {
         let write = async {
             stream.write_all(head.as_bytes()).await?;
             stream.write_all(sent.as_bytes()).await?;
-            stream.shutdown().await
+            stream.flush().await
         };
         let _ = pingora_timeout::timeout(REFUSAL_LIMIT, write).await;
         let view = RefusedHead::new(buf);
@@ -288,6 +289,10 @@ impl Front {
         exchange.work.sent_body = sent.len() as u64;
         exchange.work.sent_bytes = (head.len() + sent.len()) as u64;
         exchange.finish(&self.core, &view, None);
+        if refusal.kind != FaultKind::SlowHead {
+            // Whoever is still sending would be told of a reset before the answer.
+            let _ = pingora_timeout::timeout(REFUSAL_LIMIT, linger(&mut stream)).await;
+        }
     }
 
     fn conn(&self, stream: &Stream) -> Conn {

@@ -114,7 +114,7 @@ impl Run<'_> {
 
 /// Closes the writing side and reads on for a while: a client that is still sending would be told
 /// that the connection is broken before it has read its answer.
-pub(super) async fn linger(stream: &mut Stream) {
+pub(in crate::proxy) async fn linger(stream: &mut Stream) {
     let drain = async {
         let _ = AsyncWriteExt::shutdown(stream).await;
         let mut sink = vec![0u8; 16 * 1024];
