@@ -20,8 +20,8 @@ use smallvec::SmallVec;
 use super::trie::Kind;
 use super::{Mode, Params};
 
-/// Steps that an expression may take per request, so that a pattern with nested repeats costs a
-/// bounded time: about a millisecond.
+/// Steps that an expression may take per request, so that a pattern with nested repeats ends:
+/// milliseconds for most patterns. One step may scan the rest of the path, which is bounded itself.
 const BACKTRACK_LIMIT: usize = 100_000;
 
 /// Bytes that a compiled expression may take: a route table has many of them.
