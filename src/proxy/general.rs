@@ -211,8 +211,10 @@ impl ProxyHttp for General {
         down.set_read_timeout(Some(limits.body));
         down.set_write_timeout(Some(limits.send));
         down.set_total_drain_timeout(Some(answer::DRAIN_LIMIT));
-        // Without this, whatever comes while the answer is pending would end the request.
-        down.set_pipelining_enabled(true);
+        // Without this, whatever comes while the answer is pending would end the request. What comes
+        // after an upgrade is no request, and must not be set aside as one.
+        let upgrades = down.req_header().headers.contains_key(header::UPGRADE);
+        down.set_pipelining_enabled(!upgrades);
         let last = lane.front.as_ref().is_some_and(|front| front.last);
         if last || self.core.stats.is_draining() || limits.keepalive.is_zero() {
             down.set_keepalive(None);
