@@ -25,5 +25,7 @@ if [ "$passed" = 0 ]; then
   echo "tests: nothing ran"
   [ "$failed" != 0 ] || failed=1
 fi
+# Named once more at the end, where one looks first.
+grep -E '^test .* (\.\.\. )?FAILED$' "$log"
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]

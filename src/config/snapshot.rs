@@ -155,12 +155,12 @@ impl Route {
         if self.general {
             return Some("its label lockgate.engine says so");
         }
-        match &self.target {
-            Target::Upstream(upstream) if upstream.speaks_http2() => {
-                Some("its upstream speaks HTTP/2")
-            }
-            _ => None,
-        }
+        self.speaks_http2().then_some("its upstream speaks HTTP/2")
+    }
+
+    /// Whether requests to its upstream are HTTP/2.
+    pub fn speaks_http2(&self) -> bool {
+        matches!(&self.target, Target::Upstream(upstream) if upstream.speaks_http2())
     }
 
     /// The route's plan for an authenticated consumer; `None` when the consumer adds nothing.

@@ -32,7 +32,7 @@ use super::request_head::{
 };
 use super::wire::answer::linger;
 use super::wire::buffers::Lender;
-use super::wire::exchange::{Next, serve};
+use super::wire::exchange::{Next, On, serve};
 use super::wire::{Client, Wire};
 use crate::tls::HandshakeFacts;
 
@@ -132,9 +132,14 @@ impl Front {
                 Err(NoHead::Http2) => return self.http2(stream, &client.inb, shutdown).await,
             };
             client.requests = client.requests.saturating_add(1);
-            let begun = if head.ordinary && !only_general {
-                let wire = &self.wire;
-                match serve(wire, lender, &mut stream, &mut client, &head).await {
+            // Upgrades too: what becomes of one is known when the route is.
+            let begun = if head.websocket || (head.ordinary && !only_general) {
+                let on = On {
+                    wire: &self.wire,
+                    lender,
+                    only_upgrades: only_general,
+                };
+                match serve(on, &mut stream, &mut client, &head).await {
                     Next::Keep => continue,
                     Next::Close(whole) => return self.close(stream, &client, whole).await,
                     Next::General(exchange) => Some(exchange),

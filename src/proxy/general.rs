@@ -49,8 +49,6 @@ pub struct Lane {
     fault: Option<Fault>,
     /// Body bytes received so far.
     received: u64,
-    /// Whether the route lets WebSocket through.
-    websocket: bool,
     /// The body filters have seen the whole body, which was empty.
     filtered: bool,
 }
@@ -130,7 +128,6 @@ impl General {
         let req = Req::new(session.req_header());
         exchange.decide(&req).await?;
         exchange.choose(&req).await?;
-        lane.websocket = exchange.route().is_some_and(|route| route.websocket);
         Ok(())
     }
 
@@ -211,10 +208,8 @@ impl ProxyHttp for General {
         down.set_read_timeout(Some(limits.body));
         down.set_write_timeout(Some(limits.send));
         down.set_total_drain_timeout(Some(answer::DRAIN_LIMIT));
-        // Without this, whatever comes while the answer is pending would end the request. What comes
-        // after an upgrade is no request, and must not be set aside as one.
-        let upgrades = down.req_header().headers.contains_key(header::UPGRADE);
-        down.set_pipelining_enabled(!upgrades);
+        // Without this, whatever comes while the answer is pending would end the request.
+        down.set_pipelining_enabled(true);
         let last = lane.front.as_ref().is_some_and(|front| front.last);
         if last || self.core.stats.is_draining() || limits.keepalive.is_zero() {
             down.set_keepalive(None);
@@ -250,7 +245,6 @@ impl ProxyHttp for General {
             // The body is sent again from its beginning.
             lane.received = 0;
         }
-        let websocket = lane.websocket;
         let exchange = exchange(lane)?;
         let timeouts: Option<Timeouts> = exchange.route().and_then(|route| route.timeouts);
         let Some(chosen) = &exchange.upstream else {
@@ -265,11 +259,9 @@ impl ProxyHttp for General {
         if let Some(timeouts) = &timeouts {
             limit_peer(&mut peer, timeouts);
         }
-        peer.options.http_upstream_request_policy.h1_upgrade = if websocket {
-            H1UpgradePolicy::WebSocketOnly
-        } else {
-            H1UpgradePolicy::Deny
-        };
+        // Upgrades are for the wire lane: Pingora may take the end of the request for the end of the
+        // tunnel (docs/adr/0010).
+        peer.options.http_upstream_request_policy.h1_upgrade = H1UpgradePolicy::Deny;
         Ok(peer)
     }
 
@@ -386,12 +378,8 @@ impl ProxyHttp for General {
             return Ok(());
         }
         if resp.status.as_u16() == 101 {
-            if !(lane.websocket && session.is_upgrade_req()) {
-                let why = "an upgrade that was not asked for";
-                return Err(Error::explain(ErrorType::InvalidHTTPHeader, why).into_up());
-            }
-            // The limit is for bodies. How long a tunnel may be silent, the upstream's says.
-            session.as_downstream_mut().set_read_timeout(None);
+            let why = "an upgrade that was not asked for";
+            return Err(Error::explain(ErrorType::InvalidHTTPHeader, why).into_up());
         }
         let exchange = exchange(lane)?;
         if let Some(attempt) = exchange.work.attempts.last_mut() {

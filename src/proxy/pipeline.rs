@@ -450,6 +450,12 @@ impl Exchange {
         self.bound.route.as_ref()?.general_because()
     }
 
+    /// Whether the matched route lets WebSocket through.
+    pub fn allows_upgrade(&self) -> bool {
+        let route = self.bound.route.as_ref();
+        route.is_some_and(|route| route.websocket && !route.speaks_http2())
+    }
+
     /// The matched route.
     pub fn route(&self) -> Option<&Arc<Route>> {
         self.bound.route.as_ref()

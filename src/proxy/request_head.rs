@@ -67,6 +67,8 @@ pub struct Head {
     pub expects: bool,
     /// Nothing in it needs more than plain request and answer: the wire lane may carry it.
     pub ordinary: bool,
+    /// It asks for WebSocket, and nothing else in it is unusual.
+    pub websocket: bool,
 }
 
 /// How the end of the body is found.
@@ -181,7 +183,12 @@ struct Seen {
     close: bool,
     /// `Connection` said `keep-alive`.
     keep_alive: bool,
-    ordinary: bool,
+    /// `Connection` said `upgrade`.
+    upgrade: bool,
+    /// `Upgrade` said `websocket`.
+    websocket: bool,
+    /// Nothing is unusual, unless it is the upgrade.
+    plain: bool,
 }
 
 /// Methods that the wire lane carries.
@@ -199,7 +206,9 @@ fn check(buf: &[u8], fields: &mut Fields) -> Result<Option<Head>, Refusal> {
         length: None,
         close: false,
         keep_alive: false,
-        ordinary: true,
+        upgrade: false,
+        websocket: false,
+        plain: true,
     };
     let mut at = line.end() + 2;
     loop {
@@ -250,6 +259,9 @@ fn check(buf: &[u8], fields: &mut Fields) -> Result<Option<Head>, Refusal> {
     let known_method = ORDINARY_METHODS
         .into_iter()
         .find(|known| known.as_bytes() == text);
+    let upgrades = seen.upgrade || seen.names.has(Name::Upgrade);
+    let plain = seen.plain && origin_form;
+    let asks = seen.upgrade && seen.websocket && http11 && body == BodyLength::None;
     Ok(Some(Head {
         len: at + 2,
         body,
@@ -259,7 +271,8 @@ fn check(buf: &[u8], fields: &mut Fields) -> Result<Option<Head>, Refusal> {
         http11,
         persistent: !seen.close && (http11 || seen.keep_alive),
         expects: seen.names.has(Name::Expect) && http11,
-        ordinary: seen.ordinary && origin_form && known_method.is_some(),
+        ordinary: plain && !upgrades && known_method.is_some(),
+        websocket: plain && asks && known_method == Some("GET"),
     }))
 }
 
@@ -371,13 +384,19 @@ fn check_known(name: Name, value: &[u8], seen: &mut Seen) -> Result<(), Refusal>
                     seen.close = true;
                 } else if token.eq_ignore_ascii_case(b"keep-alive") {
                     seen.keep_alive = true;
+                } else if token.eq_ignore_ascii_case(b"upgrade") {
+                    seen.upgrade = true;
                 } else if !token.is_empty() {
-                    seen.ordinary = false;
+                    seen.plain = false;
                 }
             }
         }
-        Name::Expect => seen.ordinary &= value.eq_ignore_ascii_case(b"100-continue") && !again,
-        Name::Upgrade | Name::Te | Name::Trailer | Name::Http2Settings => seen.ordinary = false,
+        Name::Expect => seen.plain &= value.eq_ignore_ascii_case(b"100-continue") && !again,
+        Name::Upgrade => {
+            seen.websocket = value.eq_ignore_ascii_case(b"websocket");
+            seen.plain &= !again;
+        }
+        Name::Te | Name::Trailer | Name::Http2Settings => seen.plain = false,
         _ => {}
     }
     Ok(())

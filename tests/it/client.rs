@@ -221,9 +221,9 @@ impl Connection {
         }
     }
 
-    /// Talks WebSocket after a 101.
-    pub(crate) async fn websocket(&mut self, texts: &[String]) -> Result<()> {
-        let talk = websocket::talk(&mut self.lines, &mut self.writer, texts);
+    /// Talks WebSocket after a 101. The first texts, so many of them, were sent before.
+    pub(crate) async fn websocket(&mut self, texts: &[String], before: usize) -> Result<()> {
+        let talk = websocket::talk(&mut self.lines, &mut self.writer, texts, before);
         timeout(DEADLINE, talk)
             .await
             .context("the talk took too long")?

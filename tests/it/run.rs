@@ -319,7 +319,7 @@ impl Run<'_> {
 async fn after(step: &Step, connection: &mut Connection) -> Option<String> {
     if let Some(texts) = &step.websocket
         && step.expect.status.is_none_or(|s| s == 101)
-        && let Err(error) = connection.websocket(texts).await
+        && let Err(error) = connection.websocket(texts, 0).await
     {
         return Some(format!("websocket: {error:#}"));
     }

@@ -41,6 +41,9 @@ pub(crate) const ALL: &[(&str, Scenario)] = &[
     ("a silent tunnel outlives client_body_timeout", |w| {
         Box::pin(clients::silent_tunnel(w))
     }),
+    ("tunnels pass what is sent early, and do not end", |w| {
+        Box::pin(clients::many_tunnels(w))
+    }),
     ("a client that never reads is given up", |w| {
         Box::pin(clients::never_reads(w))
     }),

@@ -212,7 +212,7 @@ async fn upstream() -> Result<()> {
         };
         let mut wrong = Vec::new();
         if let Some(texts) = &step.websocket {
-            connection.websocket(texts).await.context("websocket")?;
+            connection.websocket(texts, 0).await.context("websocket")?;
         }
         if step.expect.responses.is_empty() {
             wrong.extend(answers.iter().flat_map(|a| step.expect.judge(a)));

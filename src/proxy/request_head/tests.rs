@@ -46,6 +46,49 @@ fn ordinary_heads() {
 }
 
 #[test]
+fn heads_that_ask_for_websocket() {
+    let check = |start: &str, fields: &str, expected: (bool, bool)| {
+        let text = format!("{start}\r\nHost: a\r\n{fields}\r\n");
+        let Scan::Complete(head) = scan_text(text.as_bytes()) else {
+            panic!("{text:?}");
+        };
+        assert_eq!((head.ordinary, head.websocket), expected, "{text:?}");
+    };
+    let (get, asks) = ("GET / HTTP/1.1", "Upgrade: WebSocket\r\n");
+    let with = |more: &str| format!("{asks}{more}\r\n");
+    check(get, &with("Connection: keep-alive, Upgrade"), (false, true));
+    check(
+        get,
+        "Connection: upgrade\r\nUPGRADE: websocket\r\n",
+        (false, true),
+    );
+    check(get, "", (true, false));
+    let neither = (false, false);
+    check(get, asks, neither);
+    check(get, "Connection: Upgrade\r\n", neither);
+    check(get, &with("Connection: Upgrade, X-A"), neither);
+    check(
+        get,
+        &with("Connection: Upgrade\r\nUpgrade: websocket"),
+        neither,
+    );
+    check(
+        get,
+        &with("Connection: Upgrade\r\nContent-Length: 1"),
+        neither,
+    );
+    check(get, &with("Connection: Upgrade\r\nTE: trailers"), neither);
+    check(get, "Upgrade: h2c\r\nConnection: Upgrade\r\n", neither);
+    check("POST / HTTP/1.1", &with("Connection: Upgrade"), neither);
+    check("GET / HTTP/1.0", &with("Connection: Upgrade"), neither);
+    check(
+        "GET http://a/ HTTP/1.1",
+        &with("Connection: Upgrade"),
+        neither,
+    );
+}
+
+#[test]
 fn unfinished_heads() {
     partial("");
     partial("GET / HTTP/1.1\r\nHost: a\r\n");

@@ -37,6 +37,7 @@ impl Run<'_> {
         let framing = match self.head.body {
             BodyLength::Exact(length) => Framing::Length(length),
             BodyLength::Chunked => Framing::Chunked,
+            BodyLength::None if self.upgrade => Framing::Upgrade,
             BodyLength::None => self.no_body(),
         };
         let out = &mut self.upload.out;
@@ -98,6 +99,9 @@ impl Run<'_> {
                     }
                     Scan::Bad(why) => return Err(broken(why)),
                     Scan::Complete(resp) if resp.status >= 200 => return Ok(resp),
+                    Scan::Complete(resp) if resp.status == 101 && self.agrees(window) => {
+                        return Ok(resp);
+                    }
                     Scan::Complete(resp) => {
                         interims += 1;
                         if resp.status == 101 || interims > INTERIMS {
@@ -112,6 +116,12 @@ impl Run<'_> {
                 }
             }
         }
+    }
+
+    /// Whether a `101` switches to what the client asked for.
+    fn agrees(&self, window: &[u8]) -> bool {
+        let to = self.client.resp_fields.known(window, Name::Upgrade);
+        self.upgrade && to.is_some_and(|to| to.eq_ignore_ascii_case(b"websocket"))
     }
 
     /// Reads from the upstream, while the request goes on its way and the client stays there.

@@ -6,6 +6,7 @@ use super::ask::Failure;
 use super::buffers::Lender;
 use super::connect::{Linked, park, timeouts};
 use super::relay::Relay;
+use super::tunnel::Tunnel;
 use super::upload::Upload;
 use super::views::WireResp;
 use super::{Client, Wire};
@@ -26,6 +27,17 @@ pub enum Next {
     General(Box<Exchange>),
 }
 
+/// What a request is carried with.
+#[derive(Clone, Copy)]
+pub struct On<'a> {
+    /// The lane.
+    pub wire: &'a Wire,
+    /// Where buffers come from.
+    pub lender: Lender<'a>,
+    /// Requests that do not upgrade go to the general lane.
+    pub only_upgrades: bool,
+}
+
 /// The answer that the client was shown, for the log.
 pub(super) enum Shown {
     /// None.
@@ -44,6 +56,8 @@ pub(super) struct Run<'a> {
     pub stream: &'a mut Stream,
     pub client: &'a mut Client,
     pub head: &'a Head,
+    /// Whether it asks for another protocol, and the route allows that.
+    pub upgrade: bool,
     pub upload: Upload,
     pub shown: Shown,
     /// Whether the client's connection may carry another request.
@@ -55,14 +69,10 @@ pub(super) struct Run<'a> {
     /// The upstream connection, when it can carry another request.
     pub reusable: Option<Linked>,
 }
+
 /// Carries one request.
-pub async fn serve(
-    wire: &Wire,
-    lender: Lender<'_>,
-    stream: &mut Stream,
-    client: &mut Client,
-    head: &Head,
-) -> Next {
+pub async fn serve(on: On<'_>, stream: &mut Stream, client: &mut Client, head: &Head) -> Next {
+    let On { wire, lender, .. } = on;
     let core = &*wire.core;
     let (mut exchange, begun) = Exchange::begin(core, client.conn.clone(), &client.req(head));
     exchange.work.conn_requests = client.requests;
@@ -74,7 +84,9 @@ pub async fn serve(
         bad => bad,
     };
     let reads_body = head.body != BodyLength::None && exchange.plugins_read_body();
-    if found.is_ok() && (reads_body || exchange.general_because().is_some()) {
+    let upgrade = head.websocket && exchange.allows_upgrade();
+    let general = reads_body || on.only_upgrades || exchange.general_because().is_some();
+    if found.is_ok() && general && !upgrade {
         return Next::General(exchange);
     }
     let counted = Counted::request(&core.stats);
@@ -85,6 +97,7 @@ pub async fn serve(
         stream,
         client,
         head,
+        upgrade,
         upload: Upload::new(head.body, head.len, core.limits.max_body, head.expects),
         shown: Shown::Nothing,
         persistent: head.persistent && !core.limits.keepalive.is_zero(),
@@ -189,6 +202,12 @@ impl Run<'_> {
             let mut window = Vec::new();
             let asked = self.ask(&mut linked.link, &timeouts, &mut window).await;
             let failure = match asked {
+                Ok(resp) if resp.status == 101 => {
+                    Tunnel::new(linked, window, resp, timeouts)
+                        .run(self, exchange)
+                        .await;
+                    return Ok(());
+                }
                 Ok(resp) => {
                     let relay = Relay::new(linked, window, resp, timeouts);
                     relay.run(self, exchange).await;

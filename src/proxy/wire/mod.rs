@@ -13,6 +13,7 @@
 //! | [`connect`] | a connection to the node: taken, made, parked |
 //! | [`ask`] | the request sent, and the wait for the head of its answer |
 //! | [`relay`] | the upstream's answer on its way to the client |
+//! | [`tunnel`] | bytes both ways, once the upstream agreed to WebSocket |
 //! | [`answer`] | the gateway's own |
 //! | [`upload`] | the request on its way upstream |
 //! | [`response_head`], [`chunked`] | what an upstream may send; pure |
@@ -30,6 +31,7 @@ pub mod deadline;
 pub mod exchange;
 pub mod relay;
 pub mod response_head;
+pub mod tunnel;
 pub mod upload;
 pub mod views;
 pub mod write;

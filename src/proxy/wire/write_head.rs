@@ -26,6 +26,8 @@ pub enum Framing {
     UntilClose,
     /// The length that the fields name stays, though no body follows: answers to HEAD, 304.
     AsNamed,
+    /// After the head it is WebSocket.
+    Upgrade,
 }
 
 /// Appends a request head for the upstream.
@@ -131,10 +133,10 @@ pub fn response<'a>(
     }
     put_edits(out, head.ops, Names::default());
     put_framing(out, head.framing);
-    out.extend_from_slice(if head.persistent {
-        b"Connection: keep-alive\r\n\r\n"
-    } else {
-        b"Connection: close\r\n\r\n"
+    out.extend_from_slice(match (head.framing, head.persistent) {
+        (Framing::Upgrade, _) => b"\r\n",
+        (_, true) => b"Connection: keep-alive\r\n\r\n",
+        (_, false) => b"Connection: close\r\n\r\n",
     });
 }
 
@@ -222,6 +224,9 @@ fn put_framing(out: &mut Vec<u8>, framing: Framing) {
             put(out, b"Content-Length", digits.format(length).as_bytes());
         }
         Framing::Chunked => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
+        Framing::Upgrade => {
+            out.extend_from_slice(b"Connection: Upgrade\r\nUpgrade: websocket\r\n");
+        }
         Framing::None | Framing::UntilClose | Framing::AsNamed => {}
     }
 }

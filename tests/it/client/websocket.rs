@@ -35,21 +35,28 @@ pub(crate) async fn serve_echo<S: Stream>(lines: &mut Lines<S>) -> Result<()> {
     }
 }
 
-/// Sends each text, wants it back, then closes.
+/// A text as a client sends it.
+pub(crate) fn message(text: &str) -> Result<Vec<u8>> {
+    frame(TEXT, text.as_bytes(), Some(MASK))
+}
+
+/// Sends each text, unless it is one of the first that were sent before, and wants it back; then
+/// closes.
 pub(crate) async fn talk<R, W>(
     reader: &mut Lines<R>,
     writer: &mut W,
     texts: &[String],
+    before: usize,
 ) -> Result<()>
 where
     R: AsyncRead + Unpin,
     W: AsyncWrite + Unpin,
 {
-    for text in texts {
-        writer
-            .write_all(&frame(TEXT, text.as_bytes(), Some(MASK))?)
-            .await?;
-        writer.flush().await?;
+    for (at, text) in texts.iter().enumerate() {
+        if at >= before {
+            writer.write_all(&message(text)?).await?;
+            writer.flush().await?;
+        }
         let (kind, payload) = read_frame(reader).await.context("waiting for the echo")?;
         let got = String::from_utf8_lossy(&payload);
         ensure!(

@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use serde_json::json;
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::{gateway, get, once, one_route, target, wants};
 use crate::World;
 use crate::client::{Connection, Message, websocket};
-use crate::gateway::POLL;
+use crate::gateway::{Gateway, POLL};
 
 /// Timeouts of the gateway in these scenarios.
 const SECOND: &str = "1s";
@@ -58,29 +59,85 @@ pub(super) async fn early(world: Arc<World>) -> Result<()> {
     wants(&once(&target, "/x").await, 200, "afterwards")
 }
 
-/// `client_body_timeout` is about bodies: a tunnel may be silent for longer.
-pub(super) async fn silent_tunnel(world: Arc<World>) -> Result<()> {
+/// A gateway with a route that lets WebSocket through.
+async fn tunnels(world: &World, name: &str, route: &Value) -> Result<Gateway> {
     let config = json!({ "nginx_config": { "http": { "client_body_timeout": SECOND } } });
-    let mut resources = one_route(&world)?;
-    resources["routes"][0]["enable_websocket"] = json!(true);
-    let gateway = gateway(&world, "tunnel", &config, resources).await?;
-    let mut connection = Connection::open(&target(&gateway)?).await?;
+    let mut resources = one_route(world)?;
+    let own = resources["routes"][0].as_object_mut().context("a route")?;
+    own.insert("enable_websocket".to_owned(), json!(true));
+    own.extend(route.as_object().cloned().unwrap_or_default());
+    gateway(world, name, &config, resources).await
+}
+
+/// A request for WebSocket, and bytes that follow it at once.
+fn upgrade(rest: &[u8]) -> Message {
     let head = format!(
-        "GET /websocket HTTP/1.1\r\nHost: scenario.test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
-         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {}\r\n\r\n",
+        "GET /websocket HTTP/1.1\r\nHost: scenario.test\r\nConnection: keep-alive, Upgrade\r\n\
+         Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {}\r\n\r\n",
         websocket::KEY
     );
-    let upgrade = Message {
+    Message {
         method: "GET".to_owned(),
-        head: head.into_bytes(),
+        head: [head.as_bytes(), rest].concat(),
         ..Message::default()
-    };
-    wants(&connection.exchange(&upgrade).await, 101, "the upgrade")?;
+    }
+}
+
+/// `client_body_timeout` is about bodies: a tunnel may be silent for longer, until the upstream's
+/// `timeout.read`.
+pub(super) async fn silent_tunnel(world: Arc<World>) -> Result<()> {
+    let tunnel = tunnels(&world, "tunnel", &json!({})).await?;
+    let mut connection = Connection::open(&target(&tunnel)?).await?;
+    let answer = connection.exchange(&upgrade(b"")).await;
+    wants(&answer, 101, "the upgrade")?;
     tokio::time::sleep(SILENCE).await;
     connection
-        .websocket(&["still there".to_owned()])
+        .websocket(&["still there".to_owned()], 0)
         .await
-        .context("after a silence")
+        .context("after a silence")?;
+
+    let limited = json!({ "timeout": { "connect": 1, "send": 1, "read": 1 } });
+    let tunnel = tunnels(&world, "tunnel-limited", &limited).await?;
+    let mut connection = Connection::open(&target(&tunnel)?).await?;
+    let answer = connection.exchange(&upgrade(b"")).await;
+    wants(&answer, 101, "the upgrade with a limit")?;
+    let start = Instant::now();
+    connection.closes().await.map_err(anyhow::Error::msg)?;
+    let after = start.elapsed();
+    ensure!(after > Duration::from_millis(800), "closed after {after:?}");
+    Ok(())
+}
+
+/// What a client sends together with its upgrade is the tunnel's, and no tunnel ends by itself.
+pub(super) async fn many_tunnels(world: Arc<World>) -> Result<()> {
+    const TASKS: usize = 8;
+    const EACH: usize = 25;
+    let gateway = tunnels(&world, "tunnels", &json!({})).await?;
+    let target = target(&gateway)?;
+    let mut tasks = JoinSet::new();
+    for task in 0..TASKS {
+        let target = target.clone();
+        tasks.spawn(async move {
+            for number in 0..EACH {
+                let texts = [format!("first {task} {number}"), "second".to_owned()];
+                let before = number % 2;
+                let early = match before {
+                    0 => Vec::new(),
+                    _ => websocket::message(&texts[0])?,
+                };
+                let mut connection = Connection::open(&target).await?;
+                let answer = connection.exchange(&upgrade(&early)).await;
+                wants(&answer, 101, &texts[0])?;
+                let talk = connection.websocket(&texts, before).await;
+                talk.with_context(|| format!("{}, {before} early", texts[0]))?;
+            }
+            anyhow::Ok(())
+        });
+    }
+    while let Some(done) = tasks.join_next().await {
+        done??;
+    }
+    Ok(())
 }
 
 /// A client that never reads is given up after `send_timeout`, whoever answers it, also when it is the
