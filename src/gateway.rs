@@ -31,6 +31,7 @@ use crate::proxy::core::{ClientLimits, Core, Stats};
 use crate::proxy::front::Front;
 use crate::proxy::general::General;
 use crate::proxy::head::AddressRules;
+use crate::proxy::socket::WRITE_BUFFER;
 use crate::proxy::wire::Wire;
 use crate::settings::{Listen, Settings, SourceKind};
 use crate::signals::{Signals, exit_when_idle};
@@ -39,9 +40,6 @@ use crate::upstream::{Lookups, Resolver, Sweeper};
 
 /// The version of APISIX whose behaviour is followed; clients look at it in `Server`.
 pub const APISIX_VERSION: &str = "3.18.0";
-/// Pingora copies heads into a buffer of this size before writing, so that a head and a small body
-/// leave in one segment. Reads are not buffered: heads and bodies have buffers of their own.
-const WRITE_BUFFER: usize = 1460;
 /// Linux's own values: Pingora sets the user timeout only together with them.
 const KERNEL_KEEPALIVE: TcpKeepalive = TcpKeepalive {
     idle: Duration::from_secs(7200),
@@ -262,7 +260,6 @@ fn serve(
     let sweeper = Arc::new(Sweeper::default());
     let wire = Wire {
         core: Arc::clone(&core),
-        buffers: Default::default(),
         sweeper: Arc::clone(&sweeper),
         connector: Default::default(),
         idle: settings.upstream_keepalive.size,

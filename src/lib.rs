@@ -9,6 +9,7 @@ pub mod config;
 pub mod document;
 pub mod gateway;
 pub mod inspect;
+pub mod link;
 pub mod observe;
 pub mod proxy;
 pub mod router;

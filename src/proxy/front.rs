@@ -10,37 +10,30 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
-use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use bytes::BytesMut;
-use lockgate_plugin::{Conn, HeaderKey, ReqView};
+use lockgate_plugin::Conn;
 use pingora_core::apps::{HttpServerApp, ServerApp};
 use pingora_core::protocols::http::ServerSession;
-use pingora_core::protocols::l4::stream::Stream as L4Stream;
 use pingora_core::protocols::{ALPN, Stream};
 use pingora_core::server::ShutdownWatch;
 use pingora_proxy::HttpProxy;
 use tokio::io::AsyncWriteExt;
+use tokio::time::Instant;
 
 use super::core::{Core, Counted};
-use super::fault::{FaultKind, stock_page};
+use super::fault::FaultKind;
 use super::general::{Front as Request, General};
-use super::pipeline::Exchange;
-use super::request_head::{
-    BodyLength, Head, Refusal, Scan, request_line, scan, scan_chunks, skip_empty_lines,
-};
-use super::wire::answer::linger;
-use super::wire::buffers::Lender;
+use super::refuse::{REFUSAL_LIMIT, refuse};
+use super::request_head::{BodyLength, Head, Refusal, Scan, scan, scan_chunks, skip_empty_lines};
+use super::socket;
+use super::waiting::{LAST_MOMENT, QUIET, Waiting};
+use super::wire::buffers;
 use super::wire::exchange::{Next, On, serve};
 use super::wire::{Client, Wire};
+use crate::link::Link;
 use crate::tls::HandshakeFacts;
-
-/// How long a refused client may take to read its answer.
-const REFUSAL_LIMIT: Duration = Duration::from_secs(2);
-/// How long a connection that was just accepted may take to send its first request when the
-/// process is about to end: the client could not know.
-const LAST_MOMENT: Duration = Duration::from_millis(200);
 
 /// The listeners' application.
 pub struct Front {
@@ -60,6 +53,13 @@ pub struct Engine {
     pub general_ports: Vec<u16>,
 }
 
+impl Engine {
+    /// Whether a connection's requests all take the general lane.
+    fn is_general(&self, conn: &Conn) -> bool {
+        self.general || self.general_ports.contains(&conn.local.port())
+    }
+}
+
 /// Why the wait for a head ended without one.
 enum NoHead {
     /// The client closed, or was too slow before its first byte, or the process ends.
@@ -68,17 +68,26 @@ enum NoHead {
     Refuse(Refusal),
     /// The client speaks HTTP/2 without TLS.
     Http2,
+    /// The client has had nothing to say for a while.
+    Quiet,
 }
 
 /// Says once that the process is going to end.
 struct Ending<F> {
+    look: ShutdownWatch,
     signal: F,
+    /// The signal will wake this task.
+    registered: bool,
     came: bool,
 }
 
 impl<F: Future<Output = ()> + Unpin> Ending<F> {
     fn poll(&mut self, cx: &mut std::task::Context<'_>) -> bool {
-        self.came = self.came || Pin::new(&mut self.signal).poll(cx).is_ready();
+        // Whether anything changed is one load; only then is there something to ask.
+        if !self.came && (!self.registered || self.look.has_changed().unwrap_or(true)) {
+            self.registered = true;
+            self.came = Pin::new(&mut self.signal).poll(cx).is_ready();
+        }
         self.came
     }
 }
@@ -100,70 +109,114 @@ impl Front {
         }
     }
 
-    async fn serve(&self, mut stream: Stream, shutdown: &ShutdownWatch) {
-        let connection = self.connections.fetch_add(1, Ordering::Relaxed) + 1;
-        let lender = self.wire.buffers.lender(connection);
-        let conn = Conn {
-            id: connection,
-            ..self.conn(&stream)
-        };
-        let engine = &self.engine;
-        let only_general = engine.general || engine.general_ports.contains(&conn.local.port());
-        let mut client = Client::new(conn, self.core.limits.head);
-        let mut watch = shutdown.clone();
-        let signal = pin!(async move {
-            // An error means that nobody can send any more: the process is at its end.
-            let _ = watch.wait_for(|ending| *ending).await;
+    /// A task for a connection whose next request may be coming.
+    fn wake(self: &Arc<Self>, waiting: Waiting) {
+        let front = Arc::clone(self);
+        tokio::spawn(async move {
+            if let Some(waiting) = front.serve(waiting).await {
+                front.park(waiting);
+            }
         });
+    }
+
+    /// A task for a connection that has been idle for a while: a much smaller one.
+    fn park(self: &Arc<Self>, mut waiting: Waiting) {
+        let front = Arc::clone(self);
+        tokio::spawn(async move {
+            if waiting.has_bytes(&front.core.limits).await {
+                front.wake(waiting);
+            }
+        });
+    }
+
+    /// Serves requests, until the connection is closed or has nothing to say for a while.
+    async fn serve(&self, waiting: Waiting) -> Option<Waiting> {
+        let Waiting {
+            mut link,
+            conn,
+            requests,
+            inb,
+            shutdown,
+            open,
+            ..
+        } = waiting;
+        let only_general = self.engine.is_general(&conn);
+        let mut client = Client::new(conn, self.core.limits.head);
+        (client.inb, client.requests) = (inb, requests);
+        let mut watch = shutdown.clone();
         let mut ending = Ending {
-            signal,
+            look: shutdown.clone(),
+            signal: pin!(async move {
+                // An error means that nobody can send any more: the process is at its end.
+                let _ = watch.wait_for(|ending| *ending).await;
+            }),
+            registered: false,
             came: false,
         };
         loop {
-            let head = self
-                .read_head(&mut stream, &mut client, lender, &mut ending)
-                .await;
+            let head = self.read_head(&mut link, &mut client, &mut ending).await;
             let head = match head {
                 Ok(head) => head,
-                Err(NoHead::Close) => return,
-                Err(NoHead::Refuse(refusal)) => {
-                    return self.refuse(stream, &client.inb, &refusal).await;
+                Err(NoHead::Close) => return None,
+                Err(NoHead::Quiet) => {
+                    return Some(Waiting {
+                        link,
+                        conn: client.conn,
+                        requests: client.requests,
+                        inb: Vec::new(),
+                        since: Instant::now() - QUIET,
+                        shutdown,
+                        open,
+                    });
                 }
-                Err(NoHead::Http2) => return self.http2(stream, &client.inb, shutdown).await,
+                Err(NoHead::Refuse(refusal)) => {
+                    let Client { conn, inb, .. } = client;
+                    Box::pin(refuse(&self.core, link, conn, &inb, &refusal)).await;
+                    return None;
+                }
+                Err(NoHead::Http2) => {
+                    let stream = socket::give_with(link, &client.inb)?;
+                    Box::pin(self.general.process_new(stream, &shutdown)).await;
+                    return None;
+                }
             };
             client.requests = client.requests.saturating_add(1);
             // Upgrades too: what becomes of one is known when the route is.
             let begun = if head.websocket || (head.ordinary && !only_general) {
                 let on = On {
                     wire: &self.wire,
-                    lender,
                     only_upgrades: only_general,
                 };
-                match serve(on, &mut stream, &mut client, &head).await {
+                match serve(on, &mut link, &mut client, &head).await {
                     Next::Keep => continue,
-                    Next::Close(whole) => return self.close(stream, &client, whole).await,
+                    Next::Close(whole) => {
+                        Box::pin(self.close(link, &client, whole)).await;
+                        return None;
+                    }
                     Next::General(exchange) => Some(exchange),
                 }
             } else {
                 None
             };
-            let (prefix, whole) = match take_request(&mut client, &head, lender) {
+            let (prefix, whole) = match take_request(&mut client, &head) {
                 Ok(taken) => taken,
-                Err(refusal) => return self.refuse(stream, &client.inb, &refusal).await,
+                Err(refusal) => {
+                    let Client { conn, inb, .. } = client;
+                    Box::pin(refuse(&self.core, link, conn, &inb, &refusal)).await;
+                    return None;
+                }
             };
-            let mut session = ServerSession::new_http1(stream);
+            let mut session = ServerSession::new_http1(socket::give(link));
             session.set_pipelined_prefix(prefix);
             session.set_connection_user_context(Some(Box::new(Request {
-                connection,
+                conn: client.conn.clone(),
                 requests: client.requests,
                 exchange: begun,
                 // Pingora looks at one `Connection` field; there may be more.
                 last: !whole || !head.persistent,
             })));
-            match Box::pin(self.general.process_new_http(session, shutdown)).await {
-                Some(reused) => stream = reused.consume().0,
-                None => return,
-            }
+            let served = Box::pin(self.general.process_new_http(session, &shutdown)).await;
+            link = socket::take_back(served?.consume().0)?;
             // While draining, the client may have sent its next request before it could know: that
             // one is served, and told to close.
         }
@@ -171,18 +224,17 @@ impl Front {
 
     /// Closes a connection. Over TLS the end of a whole answer is said, so that the client can tell
     /// it from one that was cut.
-    async fn close(&self, mut stream: Stream, client: &Client, whole: bool) {
+    async fn close(&self, mut link: Link, client: &Client, whole: bool) {
         if whole && client.conn.tls.is_some() {
-            let _ = tokio::time::timeout(REFUSAL_LIMIT, stream.shutdown()).await;
+            let _ = tokio::time::timeout(REFUSAL_LIMIT, link.shutdown()).await;
         }
     }
 
     /// Waits for a complete head. The deadline is for all of it and starts with its first byte.
     async fn read_head<F: Future<Output = ()> + Unpin>(
         &self,
-        stream: &mut Stream,
+        link: &mut Link,
         client: &mut Client,
-        lender: Lender<'_>,
         ending: &mut Ending<F>,
     ) -> Result<Head, NoHead> {
         let limits = &self.core.limits;
@@ -200,19 +252,20 @@ impl Front {
                 }
             }
             let idle = until.is_none();
-            let wait = match until {
+            let limit = match until {
                 Some(at) => at.saturating_duration_since(Instant::now()),
                 None if client.requests == 0 => limits.head,
                 None => limits.keepalive,
             };
-            if until.is_some() && wait.is_zero() {
+            if until.is_some() && limit.is_zero() {
                 return Err(slow());
             }
+            let wait = if idle { limit.min(QUIET) } else { limit };
             let fresh = client.requests == 0;
             let Client { inb, deadline, .. } = client;
             let (mut waiting, mut hurried) = (false, false);
             let read = poll_fn(|cx| {
-                if let Poll::Ready(read) = lender.poll_read(cx, stream, inb) {
+                if let Poll::Ready(read) = buffers::poll_read(cx, link, inb) {
                     return Poll::Ready(read.ok().filter(|n| *n > 0));
                 }
                 if !waiting {
@@ -230,6 +283,7 @@ impl Front {
             });
             match read.await {
                 Some(0) if until.is_some() => return Err(slow()),
+                Some(0) if limit > wait && !ending.came => return Err(NoHead::Quiet),
                 Some(0) | None => return Err(NoHead::Close),
                 Some(_) => {
                     until.get_or_insert_with(|| Instant::now() + limits.head);
@@ -262,44 +316,6 @@ impl Front {
         }
     }
 
-    /// Answers a head that breaks the rules, logs it, and closes.
-    async fn refuse(&self, mut stream: Stream, buf: &[u8], refusal: &Refusal) {
-        let _counted = Counted::request(&self.core.stats);
-        let body = stock_page(refusal.status).unwrap_or_default();
-        let head = format!(
-            "HTTP/1.1 {} {}\r\nServer: {}\r\nContent-Type: text/html\r\nContent-Length: {}\r\n\
-             Connection: close\r\n\r\n",
-            refusal.status,
-            http::StatusCode::from_u16(refusal.status)
-                .ok()
-                .and_then(|s| s.canonical_reason())
-                .unwrap_or(""),
-            String::from_utf8_lossy(&self.core.server_token),
-            body.len(),
-        );
-        let sent = match request_line(buf).0 {
-            b"HEAD" => "",
-            _ => &body[..],
-        };
-        let write = async {
-            stream.write_all(head.as_bytes()).await?;
-            stream.write_all(sent.as_bytes()).await?;
-            stream.flush().await
-        };
-        let _ = pingora_timeout::timeout(REFUSAL_LIMIT, write).await;
-        let view = RefusedHead::new(buf);
-        let (mut exchange, _) = Exchange::begin(&self.core, self.conn(&stream), &view);
-        exchange.work.status = refusal.status;
-        exchange.work.reason = refusal.why;
-        exchange.work.sent_body = sent.len() as u64;
-        exchange.work.sent_bytes = (head.len() + sent.len()) as u64;
-        exchange.finish(&self.core, &view, None);
-        if refusal.kind != FaultKind::SlowHead {
-            // Whoever is still sending would be told of a reset before the answer.
-            let _ = pingora_timeout::timeout(REFUSAL_LIMIT, linger(&mut stream)).await;
-        }
-    }
-
     fn conn(&self, stream: &Stream) -> Conn {
         let mut conn = Conn {
             server: Arc::clone(&self.core.facts),
@@ -319,15 +335,6 @@ impl Front {
         }
         conn
     }
-
-    /// Gives a clear-text HTTP/2 connection to the lane, with the bytes that were read.
-    async fn http2(&self, stream: Stream, buf: &[u8], shutdown: &ShutdownWatch) {
-        let Some(mut raw) = stream.into_any().downcast::<L4Stream>().ok() else {
-            return;
-        };
-        raw.rewind(buf);
-        self.general.process_new(raw, shutdown).await;
-    }
 }
 
 fn slow() -> NoHead {
@@ -341,11 +348,7 @@ fn slow() -> NoHead {
 /// Takes the bytes of one request out of the buffer, for the general lane: its head and what is
 /// there of its body. A following pipelined request stays. Of a chunked body that is not complete
 /// everything is taken, and whatever comes later was not looked at here: `false` then.
-fn take_request(
-    client: &mut Client,
-    head: &Head,
-    lender: Lender<'_>,
-) -> Result<(BytesMut, bool), Refusal> {
+fn take_request(client: &mut Client, head: &Head) -> Result<(BytesMut, bool), Refusal> {
     let buf = &client.inb[..];
     let rest = buf.len() - head.len;
     let (body, whole) = match head.body {
@@ -372,7 +375,7 @@ fn take_request(
         }
         Cow::Borrowed(_) => prefix.extend_from_slice(&buf[..taken]),
     }
-    client.done_with(taken, lender);
+    client.done_with(taken);
     Ok((prefix, whole))
 }
 
@@ -411,50 +414,32 @@ impl ServerApp for Front {
         }
         if matches!(stream.selected_alpn_proto(), Some(ALPN::H2)) {
             self.general.process_new(stream, shutdown).await;
-        } else {
-            self.serve(stream, shutdown).await;
+            drop(open);
+            return None;
         }
-        drop(open);
+        let conn = Conn {
+            id: self.connections.fetch_add(1, Ordering::Relaxed) + 1,
+            ..self.conn(&stream)
+        };
+        let link = if self.engine.is_general(&conn) {
+            Link::Pingora(stream)
+        } else {
+            socket::take(stream)
+        };
+        // In a task of its own: Pingora's has room for everything that accepting may need.
+        self.wake(Waiting {
+            link,
+            conn,
+            requests: 0,
+            inb: Vec::new(),
+            since: Instant::now(),
+            shutdown: shutdown.clone(),
+            open,
+        });
         None
     }
 
     async fn cleanup(&self) {
         self.general.http_cleanup().await;
     }
-}
-
-/// What can be shown of a head that was refused.
-struct RefusedHead<'a> {
-    method: &'a str,
-    target: &'a [u8],
-}
-
-impl<'a> RefusedHead<'a> {
-    fn new(buf: &'a [u8]) -> RefusedHead<'a> {
-        let (method, target) = request_line(buf);
-        RefusedHead {
-            method: std::str::from_utf8(method).unwrap_or("-"),
-            target,
-        }
-    }
-}
-
-impl ReqView for RefusedHead<'_> {
-    fn method(&self) -> &str {
-        self.method
-    }
-    fn target(&self) -> &[u8] {
-        self.target
-    }
-    fn version(&self) -> u8 {
-        11
-    }
-    fn authority(&self) -> &[u8] {
-        b""
-    }
-    fn header(&self, _: &HeaderKey) -> Option<&[u8]> {
-        None
-    }
-    fn each(&self, _: &HeaderKey, _: &mut dyn FnMut(&[u8])) {}
-    fn visit(&self, _: &mut dyn FnMut(&[u8], &[u8])) {}
 }

@@ -55,8 +55,8 @@ pub struct Lane {
 
 /// What the connection loop knows of a request before this lane sees it.
 pub struct Front {
-    /// Counts connections since the process started.
-    pub connection: u64,
+    /// The client's connection.
+    pub conn: Conn,
     /// Counts requests on the connection, from 1.
     pub requests: u32,
     /// Begun already, where the head alone did not decide the lane.
@@ -73,6 +73,9 @@ impl General {
     }
 
     fn conn(&self, session: &Session, lane: &Lane) -> Conn {
+        if let Some(front) = &lane.front {
+            return front.conn.clone();
+        }
         let inet = |addr: Option<&pingora_core::protocols::l4::socket::SocketAddr>| {
             addr.and_then(|addr| addr.as_inet()).copied()
         };
@@ -96,7 +99,6 @@ impl General {
                 .map(|facts| Arc::clone(&facts.tls));
             conn.tls.get_or_insert_default();
         }
-        conn.id = lane.front.as_ref().map_or(0, |front| front.connection);
         conn
     }
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use super::link::Link;
+use crate::link::Link;
 
 /// How often old connections are looked for.
 const SWEEP: Duration = Duration::from_secs(1);
@@ -143,7 +143,7 @@ impl Sweeper {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::upstream::link::Connector;
+    use crate::upstream::connector::Connector;
 
     fn keep() -> Keep {
         Keep {

@@ -11,17 +11,17 @@
 //! ```
 
 mod balance;
+mod connector;
 mod handle;
 mod idle;
-mod link;
 mod node;
 mod peer;
 mod resolve;
 
 pub use balance::Wheel;
+pub use connector::{Connector, NoLink};
 pub use handle::{NoNode, Shape, Tried, Upstream, identity};
 pub use idle::{Idle, Keep, Reused, Sweeper};
-pub use link::{Connector, Link, NoLink};
 pub use node::{InFlight, Node, NodeSpec, Ready};
 pub use peer::{ClientCert, Scheme, limit as limit_peer};
 pub use resolve::{Lookups, Resolver};

@@ -1,14 +1,15 @@
 //! The gateway's own answers, and what is left of a request that they were given to.
 
 use lockgate_plugin::{Reply, ReqView, RespView};
-use pingora_core::protocols::Stream;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::Client;
+use super::buffers;
 use super::exchange::{Run, Shown};
 use super::upload::Source;
 use super::write::Write;
 use super::write_head::{self, Framing};
+use crate::link::Link;
 use crate::proxy::answer::DRAIN_LIMIT;
 use crate::proxy::fault::{Fault, FaultKind};
 use crate::proxy::fields::Name;
@@ -47,7 +48,7 @@ impl Run<'_> {
         };
         let date = self.client.date.at(exchange.work.timing.wall);
         let mut out = Vec::new();
-        self.lender.lend(&mut out);
+        buffers::lend(&mut out);
         let head = write_head::Response {
             status,
             reason: None,
@@ -71,7 +72,7 @@ impl Run<'_> {
         };
         exchange.work.sent_body = body.len() as u64;
         exchange.work.sent_bytes = head_len + body.len() as u64;
-        self.lender.give_back(&mut out);
+        buffers::give_back(&mut out);
         self.shown = Shown::Local(Box::new(local));
         self.whole = sent.is_ok();
         match sent {
@@ -98,13 +99,12 @@ impl Run<'_> {
 
     /// Reads the rest of the request's body.
     async fn discard(&mut self) {
-        let (stream, upload, lender) = (&mut *self.stream, &mut self.upload, self.lender);
+        let (stream, upload) = (&mut *self.stream, &mut self.upload);
         let Client { inb, deadline, .. } = &mut *self.client;
         let rest = deadline.within(DRAIN_LIMIT, |cx, _| {
             let mut source = Source {
                 stream: &mut *stream,
                 inb: &mut *inb,
-                lender,
             };
             upload.poll_discard(cx, &mut source)
         });
@@ -114,7 +114,7 @@ impl Run<'_> {
 
 /// Closes the writing side and reads on for a while: a client that is still sending would be told
 /// that the connection is broken before it has read its answer.
-pub(in crate::proxy) async fn linger(stream: &mut Stream) {
+pub(in crate::proxy) async fn linger(stream: &mut Link) {
     let drain = async {
         let _ = AsyncWriteExt::shutdown(stream).await;
         let mut sink = vec![0u8; 16 * 1024];

@@ -3,21 +3,20 @@
 use std::future::poll_fn;
 use std::task::{Context, Poll};
 
-use pingora_core::protocols::Stream;
-
 use super::Client;
-use super::buffers::Lender;
+use super::buffers;
 use super::exchange::Run;
 use super::relay::nominated;
 use super::response_head::{self, Scan};
 use super::upload::{End, Source, Waiting};
 use super::views::WireResp;
 use super::write_head::{self, Framing};
+use crate::link::Link;
 use crate::proxy::fault::{Fault, FaultKind};
 use crate::proxy::fields::Name;
 use crate::proxy::pipeline::Exchange;
 use crate::proxy::request_head::BodyLength;
-use crate::upstream::{Link, Timeouts};
+use crate::upstream::Timeouts;
 
 /// What the client may send ahead while its answer is awaited; more stays in the kernel.
 const AHEAD: usize = 16 * 1024;
@@ -41,7 +40,7 @@ impl Run<'_> {
             BodyLength::None => self.no_body(),
         };
         let out = &mut self.upload.out;
-        self.lender.lend(out);
+        buffers::lend(out);
         out.clear();
         let req = self.client.req(self.head);
         write_head::request(out, &req, &exchange.work, framing);
@@ -131,7 +130,6 @@ impl Run<'_> {
         timeouts: &Timeouts,
         window: &mut Vec<u8>,
     ) -> Result<std::io::Result<usize>, Failure> {
-        let lender = self.lender;
         let (stream, upload) = (&mut *self.stream, &mut self.upload);
         let Client { inb, deadline, .. } = &mut *self.client;
         let limits = &self.core.limits;
@@ -140,19 +138,18 @@ impl Run<'_> {
             let mut source = Source {
                 stream: &mut *stream,
                 inb: &mut *inb,
-                lender,
             };
             let _ = upload.poll(cx, &mut source, link);
             if let Some(End::Failed(fault)) = &mut upload.end {
                 let fault = std::mem::replace(fault, FaultKind::ClientGone.into());
                 return Poll::Ready(Err(Failure::Client(fault)));
             }
-            if let Poll::Ready(read) = lender.poll_read(cx, link, window) {
+            if let Poll::Ready(read) = buffers::poll_read(cx, link, window) {
                 return Poll::Ready(Ok(read));
             }
             if matches!(upload.end, Some(End::Complete)) {
-                lender.give_back(&mut upload.out);
-                if is_gone(cx, stream, inb, upload.used(), lender) {
+                buffers::give_back(&mut upload.out);
+                if is_gone(cx, stream, inb, upload.used()) {
                     return Poll::Ready(Err(Failure::Client(FaultKind::ClientGone.into())));
                 }
             }
@@ -195,13 +192,12 @@ impl Run<'_> {
 /// limit; beyond that its leaving is seen when the answer is written.
 pub(super) fn is_gone(
     cx: &mut Context<'_>,
-    stream: &mut Stream,
+    stream: &mut Link,
     inb: &mut Vec<u8>,
     used: usize,
-    lender: Lender<'_>,
 ) -> bool {
     while inb.len() < used + AHEAD {
-        match lender.poll_read(cx, stream, inb) {
+        match buffers::poll_read(cx, stream, inb) {
             Poll::Ready(Ok(n)) if n > 0 => {}
             Poll::Ready(_) => return true,
             Poll::Pending => break,

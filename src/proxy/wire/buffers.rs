@@ -1,15 +1,17 @@
 //! Buffers that are lent to connections while they have something in them.
 //!
-//! An idle connection holds none: a read borrows one for the poll and gives it
-//! back when nothing came. What a gateway with ten thousand idle clients needs
-//! is then the buffers of those that are busy.
+//! An idle connection holds none: a read borrows one when there is something to
+//! read. What a gateway with ten thousand idle clients needs is then the buffers
+//! of those that are busy. Each worker keeps some for later, so that none of
+//! this takes a lock.
 
+use std::cell::RefCell;
 use std::io;
-use std::sync::{Mutex, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
-use tokio::io::AsyncRead;
 use tokio::io::AsyncReadExt;
+
+use crate::link::Link;
 
 /// Size of a buffer. Most heads and small bodies fit.
 pub const SIZE: usize = 16 * 1024;
@@ -17,146 +19,122 @@ pub const SIZE: usize = 16 * 1024;
 pub const LARGE: usize = 64 * 1024;
 /// A buffer with less room than this gets more before a read.
 const LEAST_ROOM: usize = 4 * 1024;
-/// Buffers kept for later in each shard.
-const KEPT: usize = 32;
+/// Buffers kept for later by each worker.
+const KEPT: usize = 128;
 /// A buffer that grew beyond this is not kept.
 const LARGEST: usize = 2 * LARGE;
-/// Shards, so that workers seldom meet at a lock.
-const SHARDS: usize = 16;
 
-/// The buffers nobody uses at the moment.
-pub struct Buffers {
-    shards: [Mutex<Vec<Vec<u8>>>; SHARDS],
+thread_local! {
+    /// The buffers nobody uses at the moment.
+    static FREE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
-impl Default for Buffers {
-    fn default() -> Self {
-        Buffers {
-            shards: std::array::from_fn(|_| Mutex::default()),
-        }
-    }
-}
-
-/// A connection's way to the buffers.
-#[derive(Clone, Copy)]
-pub struct Lender<'a> {
-    shard: &'a Mutex<Vec<Vec<u8>>>,
-}
-
-impl Buffers {
-    /// For a connection: its number chooses the shard.
-    pub fn lender(&self, connection: u64) -> Lender<'_> {
-        let at = usize::try_from(connection % SHARDS as u64).unwrap_or(0);
-        Lender {
-            shard: &self.shards[at],
-        }
+/// Makes sure that there is room in `buf`.
+pub fn lend(buf: &mut Vec<u8>) {
+    if buf.capacity() == 0 {
+        let kept = FREE.try_with(|free| free.borrow_mut().pop());
+        *buf = kept
+            .ok()
+            .flatten()
+            .unwrap_or_else(|| Vec::with_capacity(SIZE));
+    } else if buf.capacity() - buf.len() < LEAST_ROOM {
+        buf.reserve(SIZE);
     }
 }
 
-impl Lender<'_> {
-    /// Makes sure that there is room in `buf`.
-    pub fn lend(self, buf: &mut Vec<u8>) {
-        if buf.capacity() == 0 {
-            let kept = self
-                .shard
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .pop();
-            *buf = kept.unwrap_or_else(|| Vec::with_capacity(SIZE));
-        } else if buf.capacity() - buf.len() < LEAST_ROOM {
-            buf.reserve(SIZE);
-        }
+/// Takes a buffer back; what is in it is forgotten.
+pub fn give_back(buf: &mut Vec<u8>) {
+    let mut buf = std::mem::take(buf);
+    // Of another size are those that did not come from here.
+    if !(SIZE..=LARGEST).contains(&buf.capacity()) {
+        return;
     }
+    buf.clear();
+    // A worker that is ending keeps nothing.
+    let _ = FREE.try_with(|free| {
+        let mut free = free.borrow_mut();
+        if free.len() < KEPT {
+            free.push(buf);
+        }
+    });
+}
 
-    /// Takes a buffer back; what is in it is forgotten.
-    pub fn give_back(self, buf: &mut Vec<u8>) {
-        let mut buf = std::mem::take(buf);
-        // Of another size are those that did not come from here.
-        if !(SIZE..=LARGEST).contains(&buf.capacity()) {
-            return;
-        }
-        buf.clear();
-        let mut kept = self.shard.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() < KEPT {
-            kept.push(buf);
-        }
+/// Reads into `buf`, which holds memory only if it holds bytes when this returns.
+pub fn poll_read(
+    cx: &mut Context<'_>,
+    link: &mut Link,
+    buf: &mut Vec<u8>,
+) -> Poll<io::Result<usize>> {
+    if let Link::Plain(socket) = link {
+        // Nothing is borrowed for looking. What it finds may still turn out to be nothing.
+        ready!(socket.poll_read_ready(cx))?;
     }
-
-    /// Reads into `buf`, which holds memory only if it holds bytes when this returns.
-    pub fn poll_read<S: AsyncRead + Unpin>(
-        self,
-        cx: &mut Context<'_>,
-        stream: &mut S,
-        buf: &mut Vec<u8>,
-    ) -> Poll<io::Result<usize>> {
-        self.lend(buf);
-        let read = poll_read_buf(cx, stream, buf);
-        if buf.is_empty() {
-            self.give_back(buf);
-        }
-        read
+    lend(buf);
+    let read = poll_read_buf(cx, link, buf);
+    if buf.is_empty() {
+        give_back(buf);
     }
+    read
 }
 
 /// Reads into the room that `buf` has.
-pub fn poll_read_buf<S: AsyncRead + Unpin>(
+fn poll_read_buf(
     cx: &mut Context<'_>,
-    stream: &mut S,
+    link: &mut Link,
     buf: &mut Vec<u8>,
 ) -> Poll<io::Result<usize>> {
-    let read = std::pin::pin!(stream.read_buf(buf));
-    std::future::Future::poll(read, cx)
+    let read = std::pin::pin!(link.read_buf(buf));
+    read.poll(cx)
 }
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::{TcpListener, TcpStream};
+
     use super::*;
 
     #[test]
     fn a_buffer_is_lent_again() {
-        let buffers = Buffers::default();
-        let lender = buffers.lender(3);
         let mut buf = Vec::new();
-        lender.lend(&mut buf);
+        lend(&mut buf);
         buf.extend_from_slice(b"x");
         let place = buf.as_ptr();
-        lender.give_back(&mut buf);
+        give_back(&mut buf);
         assert_eq!(buf.capacity(), 0);
-        lender.lend(&mut buf);
+        lend(&mut buf);
         assert!(buf.is_empty() && buf.as_ptr() == place);
     }
 
     #[test]
     fn only_whole_buffers_are_kept() {
-        let buffers = Buffers::default();
-        let lender = buffers.lender(3);
         for capacity in [0, 1, SIZE - 1, LARGEST + 1] {
-            lender.give_back(&mut Vec::with_capacity(capacity));
+            give_back(&mut Vec::with_capacity(capacity));
         }
         let mut buf = Vec::new();
-        lender.lend(&mut buf);
+        lend(&mut buf);
         assert_eq!(buf.capacity(), SIZE);
         buf.resize(SIZE - 1, 0);
-        lender.lend(&mut buf);
+        lend(&mut buf);
         assert!(buf.capacity() - buf.len() >= LEAST_ROOM);
     }
 
     #[tokio::test]
     async fn a_read_that_has_to_wait_holds_nothing() {
-        let buffers = Buffers::default();
-        let lender = buffers.lender(0);
-        let (mut near, mut far) = tokio::io::duplex(64);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (near, far) = tokio::join!(TcpStream::connect(address), listener.accept());
+        let (mut near, mut far) = (Link::Plain(near.unwrap()), far.unwrap().0);
         let mut buf = Vec::new();
-        let mut cx = Context::from_waker(std::task::Waker::noop());
-        assert!(lender.poll_read(&mut cx, &mut near, &mut buf).is_pending());
-        assert_eq!(buf.capacity(), 0);
-        tokio::io::AsyncWriteExt::write_all(&mut far, b"abc")
-            .await
-            .unwrap();
-        assert!(matches!(
-            lender.poll_read(&mut cx, &mut near, &mut buf),
-            Poll::Ready(Ok(3))
-        ));
+        // Twice: a new socket counts as readable until it was looked at.
+        for _ in 0..2 {
+            let mut cx = Context::from_waker(std::task::Waker::noop());
+            assert!(poll_read(&mut cx, &mut near, &mut buf).is_pending());
+            assert_eq!(buf.capacity(), 0);
+        }
+        far.write_all(b"abc").await.unwrap();
+        let read = std::future::poll_fn(|cx| poll_read(cx, &mut near, &mut buf)).await;
+        assert_eq!(read.unwrap(), 3);
         assert_eq!(buf, b"abc");
     }
 }

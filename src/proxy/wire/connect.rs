@@ -7,10 +7,11 @@ use pingora_core::ErrorType;
 
 use super::Wire;
 use super::exchange::Run;
+use crate::link::Link;
 use crate::proxy::fault::{Fault, FaultKind};
 use crate::proxy::head;
 use crate::proxy::pipeline::Exchange;
-use crate::upstream::{Connector, Keep, Link, NoLink, Ready, Reused, Timeouts, limit_peer};
+use crate::upstream::{Connector, Keep, NoLink, Ready, Reused, Timeouts, limit_peer};
 
 /// A connection to the chosen node, with what is needed to park it.
 pub(super) struct Linked {

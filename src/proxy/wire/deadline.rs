@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 /// The longest wait, where a setting would go beyond what timers can hold.
-const LONGEST: Duration = Duration::from_secs(86_400 * 365);
+pub const LONGEST: Duration = Duration::from_secs(86_400 * 365);
 
 /// The timer of a connection.
 pub struct Deadline {

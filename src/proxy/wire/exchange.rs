@@ -1,15 +1,14 @@
 //! One request on the wire lane: the pipeline's steps, and the tries.
 
-use pingora_core::protocols::Stream;
-
 use super::ask::Failure;
-use super::buffers::Lender;
+use super::buffers;
 use super::connect::{Linked, park, timeouts};
 use super::relay::Relay;
 use super::tunnel::Tunnel;
 use super::upload::Upload;
 use super::views::WireResp;
 use super::{Client, Wire};
+use crate::link::Link;
 use crate::proxy::core::{Core, Counted};
 use crate::proxy::fault::{Fault, FaultKind, Stop};
 use crate::proxy::head;
@@ -32,8 +31,6 @@ pub enum Next {
 pub struct On<'a> {
     /// The lane.
     pub wire: &'a Wire,
-    /// Where buffers come from.
-    pub lender: Lender<'a>,
     /// Requests that do not upgrade go to the general lane.
     pub only_upgrades: bool,
 }
@@ -52,8 +49,7 @@ pub(super) enum Shown {
 pub(super) struct Run<'a> {
     pub core: &'a Core,
     pub wire: &'a Wire,
-    pub lender: Lender<'a>,
-    pub stream: &'a mut Stream,
+    pub stream: &'a mut Link,
     pub client: &'a mut Client,
     pub head: &'a Head,
     /// Whether it asks for another protocol, and the route allows that.
@@ -71,8 +67,8 @@ pub(super) struct Run<'a> {
 }
 
 /// Carries one request.
-pub async fn serve(on: On<'_>, stream: &mut Stream, client: &mut Client, head: &Head) -> Next {
-    let On { wire, lender, .. } = on;
+pub async fn serve(on: On<'_>, stream: &mut Link, client: &mut Client, head: &Head) -> Next {
+    let wire = on.wire;
     let core = &*wire.core;
     let (mut exchange, begun) = Exchange::begin(core, client.conn.clone(), &client.req(head));
     exchange.work.conn_requests = client.requests;
@@ -93,7 +89,6 @@ pub async fn serve(on: On<'_>, stream: &mut Stream, client: &mut Client, head: &
     let mut run = Run {
         core,
         wire,
-        lender,
         stream,
         client,
         head,
@@ -129,8 +124,8 @@ pub async fn serve(on: On<'_>, stream: &mut Stream, client: &mut Client, head: &
         park(wire, &exchange, linked);
     }
     drop(counted);
-    lender.give_back(&mut upload.out);
-    client.done_with(upload.used(), lender);
+    buffers::give_back(&mut upload.out);
+    client.done_with(upload.used());
     if persistent && upload.is_read() {
         Next::Keep
     } else {
@@ -215,7 +210,7 @@ impl Run<'_> {
                 }
                 Err(failure) => failure,
             };
-            self.lender.give_back(&mut window);
+            buffers::give_back(&mut window);
             let (fault, closed) = match failure {
                 Failure::Client(fault) => return Err(fault.into()),
                 Failure::Upstream { fault, closed } => (fault, closed),

@@ -42,7 +42,6 @@ use std::time::Duration;
 
 use lockgate_plugin::Conn;
 
-use self::buffers::{Buffers, Lender};
 use self::deadline::Deadline;
 use self::views::WireReq;
 use self::write_head::DateText;
@@ -55,8 +54,6 @@ use crate::upstream::{Connector, Sweeper};
 pub struct Wire {
     /// The process.
     pub core: Arc<Core>,
-    /// Buffers that are not in use.
-    pub buffers: Buffers,
     /// Closes idle upstream connections.
     pub sweeper: Arc<Sweeper>,
     /// Makes TLS connections.
@@ -106,10 +103,10 @@ impl Client {
     }
 
     /// Forgets the first `used` bytes, and gives the buffers back that are empty then.
-    pub fn done_with(&mut self, used: usize, lender: Lender<'_>) {
-        lender.give_back(&mut self.resp);
+    pub fn done_with(&mut self, used: usize) {
+        buffers::give_back(&mut self.resp);
         if used >= self.inb.len() {
-            lender.give_back(&mut self.inb);
+            buffers::give_back(&mut self.inb);
         } else {
             self.inb.drain(..used);
         }

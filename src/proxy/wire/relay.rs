@@ -12,7 +12,7 @@ use tokio::io::AsyncWrite;
 use super::Client;
 use super::answer::linger;
 use super::ask::is_gone;
-use super::buffers::{LARGE, SIZE};
+use super::buffers::{self, LARGE, SIZE};
 use super::chunked::{self, Chunked};
 use super::connect::Linked;
 use super::exchange::{Run, Shown};
@@ -101,7 +101,7 @@ impl Relay {
             self.out = std::mem::take(&mut run.upload.out);
             self.out.clear();
         }
-        run.lender.lend(&mut self.out);
+        buffers::lend(&mut self.out);
         let passed = match self.head(run, exchange) {
             Ok(()) => self.body(run, exchange).await,
             Err(fault) => Err(fault),
@@ -143,7 +143,7 @@ impl Relay {
 
     /// Leaves the head to the log.
     fn release(&mut self, run: &mut Run<'_>) {
-        run.lender.give_back(&mut self.out);
+        buffers::give_back(&mut self.out);
         run.client.resp = std::mem::take(&mut self.window);
     }
 
@@ -313,7 +313,7 @@ impl Relay {
         exchange: &mut Exchange,
         closed: bool,
     ) -> Result<(), Fault> {
-        run.lender.lend(&mut self.out);
+        buffers::lend(&mut self.out);
         let input = &self.window[self.at..];
         let mut plain = Vec::new();
         let chunks = self.framing == Framing::Chunked;
@@ -383,13 +383,12 @@ impl Relay {
         } else {
             let mut write = Write::new(&self.out, piece);
             let Client { inb, deadline, .. } = &mut *run.client;
-            let (stream, upload, lender) = (&mut *run.stream, &mut run.upload, run.lender);
+            let (stream, upload) = (&mut *run.stream, &mut run.upload);
             let link = &mut self.linked.link;
             let sent = deadline.within(run.core.limits.send, |cx, moved| {
                 let mut source = Source {
                     stream: &mut *stream,
                     inb: &mut *inb,
-                    lender,
                 };
                 let _ = upload.poll(cx, &mut source, link);
                 write.poll(cx, stream, moved)
@@ -415,24 +414,23 @@ impl Relay {
         if long || filled {
             self.window.reserve(LARGE);
         }
-        run.lender.give_back(&mut self.out);
+        buffers::give_back(&mut self.out);
         let Client { inb, deadline, .. } = &mut *run.client;
-        let (stream, upload, lender) = (&mut *run.stream, &mut run.upload, run.lender);
+        let (stream, upload) = (&mut *run.stream, &mut run.upload);
         let (link, window) = (&mut self.linked.link, &mut self.window);
         let read = deadline.within(self.timeouts.read, |cx, _| {
             if upload.end.is_none() {
                 let mut source = Source {
                     stream: &mut *stream,
                     inb: &mut *inb,
-                    lender,
                 };
                 let _ = upload.poll(cx, &mut source, link);
             }
-            if let Poll::Ready(read) = lender.poll_read(cx, link, window) {
+            if let Poll::Ready(read) = buffers::poll_read(cx, link, window) {
                 return Poll::Ready(Ok(read));
             }
             let sent = matches!(upload.end, Some(End::Complete));
-            if sent && is_gone(cx, stream, inb, upload.used(), lender) {
+            if sent && is_gone(cx, stream, inb, upload.used()) {
                 return Poll::Ready(Err(FaultKind::ClientGone));
             }
             Poll::Pending

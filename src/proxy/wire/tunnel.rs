@@ -8,17 +8,18 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use lockgate_plugin::Origin;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::AsyncWrite;
 
 use super::Client;
 use super::answer::linger;
-use super::buffers::Lender;
+use super::buffers;
 use super::connect::Linked;
 use super::exchange::{Run, Shown};
 use super::relay::nominated;
 use super::response_head;
 use super::views::WireResp;
 use super::write_head::{self, Framing};
+use crate::link::Link;
 use crate::proxy::fault::{Fault, FaultKind};
 use crate::proxy::head;
 use crate::proxy::pipeline::Exchange;
@@ -62,9 +63,9 @@ impl Tunnel {
         }
         run.shown = Shown::Upstream(self.resp.status);
         run.persistent = false;
-        let mut down = Way::new(run.lender, FaultKind::UpstreamClosed, FaultKind::ClientGone);
-        let mut up = Way::new(run.lender, FaultKind::ClientGone, FaultKind::UpstreamClosed);
-        run.lender.lend(&mut down.buf);
+        let mut down = Way::new(FaultKind::UpstreamClosed, FaultKind::ClientGone);
+        let mut up = Way::new(FaultKind::ClientGone, FaultKind::UpstreamClosed);
+        buffers::lend(&mut down.buf);
         self.head(run, exchange, &mut down.buf);
         let head_len = down.buf.len() as u64;
         down.buf.extend_from_slice(&self.window[self.resp.len..]);
@@ -72,7 +73,7 @@ impl Tunnel {
         run.client.resp = std::mem::take(&mut self.window);
         let early = run.client.inb.split_off(run.upload.used());
         if !early.is_empty() {
-            run.lender.lend(&mut up.buf);
+            buffers::lend(&mut up.buf);
             up.buf.extend_from_slice(&early);
         }
 
@@ -82,8 +83,8 @@ impl Tunnel {
         exchange.work.upstream_body = Some(sent);
         exchange.work.sent_body = sent;
         exchange.work.sent_bytes = down.passed;
-        run.lender.give_back(&mut up.buf);
-        run.lender.give_back(&mut down.buf);
+        buffers::give_back(&mut up.buf);
+        buffers::give_back(&mut down.buf);
         match ended {
             Ok(Side::Client) => run.whole = true,
             Ok(Side::Upstream) => {
@@ -122,8 +123,8 @@ impl Tunnel {
     async fn pass(
         &mut self,
         run: &mut Run<'_>,
-        up: &mut Way<'_>,
-        down: &mut Way<'_>,
+        up: &mut Way,
+        down: &mut Way,
     ) -> Result<Side, Fault> {
         let stream = &mut *run.stream;
         let Client { deadline, .. } = &mut *run.client;
@@ -140,8 +141,7 @@ impl Tunnel {
 }
 
 /// One direction.
-struct Way<'a> {
-    lender: Lender<'a>,
+struct Way {
     buf: Vec<u8>,
     /// How much of the buffer has been written.
     at: usize,
@@ -155,10 +155,9 @@ struct Way<'a> {
     faults: (FaultKind, FaultKind),
 }
 
-impl<'a> Way<'a> {
-    fn new(lender: Lender<'a>, read: FaultKind, write: FaultKind) -> Way<'a> {
+impl Way {
+    fn new(read: FaultKind, write: FaultKind) -> Way {
         Way {
-            lender,
             buf: Vec::new(),
             at: 0,
             passed: 0,
@@ -170,11 +169,11 @@ impl<'a> Way<'a> {
 
     /// Goes on as far as it can; sets `moved` when it did. Ready when the side it reads from has
     /// ended and all it sent was passed on.
-    fn poll<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
+    fn poll(
         &mut self,
         cx: &mut Context<'_>,
-        from: &mut R,
-        to: &mut W,
+        from: &mut Link,
+        to: &mut Link,
         moved: &mut bool,
     ) -> Poll<Result<(), Fault>> {
         let (read, write) = self.faults;
@@ -196,7 +195,7 @@ impl<'a> Way<'a> {
             let came = if self.ended {
                 Poll::Ready(0)
             } else {
-                let came = self.lender.poll_read(cx, from, &mut self.buf);
+                let came = buffers::poll_read(cx, from, &mut self.buf);
                 came.map_err(|e| Fault::new(read, e.to_string()))?
             };
             if let Poll::Ready(1..) = came {
@@ -216,50 +215,64 @@ impl<'a> Way<'a> {
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt, BufWriter, duplex};
+    use std::future::poll_fn;
 
-    use super::super::buffers::Buffers;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, TcpStream};
+
     use super::*;
 
-    fn way(buffers: &Buffers) -> Way<'_> {
-        let lender = buffers.lender(0);
-        Way::new(lender, FaultKind::ClientGone, FaultKind::UpstreamClosed)
+    async fn pair() -> (TcpStream, Link) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (far, near) = tokio::join!(TcpStream::connect(address), listener.accept());
+        (far.unwrap(), Link::Plain(near.unwrap().0))
+    }
+
+    fn way(early: &[u8]) -> Way {
+        let mut way = Way::new(FaultKind::ClientGone, FaultKind::UpstreamClosed);
+        way.buf.extend_from_slice(early);
+        way
     }
 
     #[tokio::test]
-    async fn everything_is_passed_on_and_flushed_before_the_end() {
-        let buffers = Buffers::default();
-        let (mut source, mut from) = duplex(1 << 10);
-        let (to, mut sink) = duplex(7);
-        let mut to = BufWriter::new(to);
-        let mut way = way(&buffers);
-        way.buf.extend_from_slice(b"early ");
-        let passing =
-            async { std::future::poll_fn(|cx| way.poll(cx, &mut from, &mut to, &mut false)).await };
+    async fn everything_is_passed_on_before_the_end() {
+        const MUCH: usize = 8 << 20;
+        let (mut source, mut from) = pair().await;
+        let (mut sink, mut to) = pair().await;
+        let mut way = way(b"early ");
+        let passing = async { poll_fn(|cx| way.poll(cx, &mut from, &mut to, &mut false)).await };
         let feeding = async {
-            source.write_all(&[b'x'; 5000]).await.unwrap();
+            source.write_all(&vec![b'x'; MUCH]).await.unwrap();
             drop(source);
         };
         let reading = async {
-            let mut got = vec![0; 5006];
+            let mut got = vec![0; MUCH + 6];
             sink.read_exact(&mut got).await.unwrap();
             got
         };
         let (passed, (), got) = tokio::join!(passing, feeding, reading);
         assert!(passed.is_ok());
-        assert!(got.starts_with(b"early xxx"));
-        assert_eq!((way.passed, way.buf.capacity()), (5006, 0));
+        assert!(got.starts_with(b"early xxx") && got.ends_with(b"xxx"));
+        assert_eq!((way.passed, way.buf.capacity()), (MUCH as u64 + 6, 0));
     }
 
     #[tokio::test]
     async fn a_side_that_takes_nothing_is_named() {
-        let buffers = Buffers::default();
-        let (_source, mut from) = duplex(8);
-        let (mut to, sink) = duplex(8);
+        let (_source, mut from) = pair().await;
+        let (sink, mut to) = pair().await;
+        // With what it never read, this resets the connection.
+        let mut much = way(&vec![b'x'; 64 << 20]);
+        let mut passing = std::pin::pin!(poll_fn(|cx| {
+            much.poll(cx, &mut from, &mut to, &mut false)
+        }));
+        assert!(waits(passing.as_mut()).await);
         drop(sink);
-        let mut way = way(&buffers);
-        way.buf.extend_from_slice(b"x");
-        let end = std::future::poll_fn(|cx| way.poll(cx, &mut from, &mut to, &mut false)).await;
-        assert_eq!(end.unwrap_err().kind, FaultKind::UpstreamClosed);
+        assert_eq!(passing.await.unwrap_err().kind, FaultKind::UpstreamClosed);
+    }
+
+    /// Whether it still waits.
+    async fn waits<F: Future>(mut future: Pin<&mut F>) -> bool {
+        poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx).is_pending())).await
     }
 }

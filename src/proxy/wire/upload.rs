@@ -9,16 +9,15 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::BufMut;
-use pingora_core::protocols::Stream;
 use tokio::io::{AsyncReadExt, AsyncWrite};
 use tokio::time::Instant;
 
-use super::buffers::Lender;
+use super::buffers;
 use super::chunked::{self, Chunked};
+use crate::link::Link;
 use crate::proxy::core::ClientLimits;
 use crate::proxy::fault::{Fault, FaultKind};
 use crate::proxy::request_head::BodyLength;
-use crate::upstream::Link;
 
 /// So much of a request stays in the client's buffer for another try. More is forgotten once it is
 /// on its way.
@@ -84,11 +83,9 @@ pub struct Upload {
 /// The client's side of an upload.
 pub struct Source<'a> {
     /// The client's connection.
-    pub stream: &'a mut Stream,
+    pub stream: &'a mut Link,
     /// What was read from it.
     pub inb: &'a mut Vec<u8>,
-    /// Where buffers come from.
-    pub lender: Lender<'a>,
 }
 
 impl Upload {
@@ -279,13 +276,13 @@ impl Upload {
         let read = match self.left {
             // Not beyond the end of the body: the rest is for the next request.
             Left::Exact(left) => {
-                source.lender.lend(source.inb);
+                buffers::lend(source.inb);
                 let room = usize::try_from(left).unwrap_or(usize::MAX);
                 let mut limited = (&mut *source.inb).limit(room);
                 let read = std::pin::pin!(source.stream.read_buf(&mut limited));
                 ready!(std::future::Future::poll(read, cx))
             }
-            _ => ready!(source.lender.poll_read(cx, source.stream, source.inb)),
+            _ => ready!(buffers::poll_read(cx, source.stream, source.inb)),
         };
         Poll::Ready(match read {
             Ok(0) => Err(gone("closed in the middle of its body")),
@@ -350,7 +347,7 @@ fn gone(cause: impl Into<std::borrow::Cow<'static, str>>) -> Fault {
 
 /// Tells the client to go on. So short a line goes out whole or not at all: a client whose window
 /// is closed before the answer has begun is given up.
-fn poll_continue(cx: &mut Context<'_>, stream: &mut Stream) -> Poll<Result<(), Fault>> {
+fn poll_continue(cx: &mut Context<'_>, stream: &mut Link) -> Poll<Result<(), Fault>> {
     const LINE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
     match ready!(Pin::new(&mut *stream).poll_write(cx, LINE)) {
         Ok(n) if n == LINE.len() => {}

@@ -4,8 +4,9 @@ use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use pingora_core::protocols::Stream;
 use tokio::io::AsyncWrite;
+
+use crate::link::Link;
 
 /// Two pieces being written one after the other, then flushed.
 pub struct Write<'a> {
@@ -23,7 +24,7 @@ impl<'a> Write<'a> {
     pub fn poll(
         &mut self,
         cx: &mut Context<'_>,
-        stream: &mut Stream,
+        stream: &mut Link,
         moved: &mut bool,
     ) -> Poll<io::Result<()>> {
         loop {
