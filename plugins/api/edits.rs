@@ -40,6 +40,13 @@ impl HeaderEdits {
         self.ops.push(HeaderOp::Set(key.clone(), clean(value)));
     }
 
+    /// As [`set`](Self::set), for a value that was looked at before: it has no control bytes.
+    pub fn set_clean(&mut self, key: &HeaderKey, value: Bytes) {
+        debug_assert!(is_clean(&value), "{value:?} has control bytes");
+        self.forget(key);
+        self.ops.push(HeaderOp::Set(key.clone(), value));
+    }
+
     /// Adds a value to a field. Control bytes are escaped as in [`set`](Self::set).
     pub fn append(&mut self, key: &HeaderKey, value: Bytes) {
         self.ops.push(HeaderOp::Append(key.clone(), clean(value)));

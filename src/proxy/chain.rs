@@ -20,9 +20,6 @@ pub async fn run(
     route: Option<&Plan>,
     cx: &mut Ctx<'_>,
 ) -> Result<(), Stop> {
-    if !plan.uses(phase) {
-        return Ok(());
-    }
     for link in plan.links(phase) {
         if !wanted(link, route, cx) {
             continue;

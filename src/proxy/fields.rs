@@ -132,16 +132,36 @@ impl Name {
             (17, b'x', b'o') => (b"x-forwarded-proto", Name::ForwardedProto),
             _ => return Name::Other,
         };
-        if name.eq_ignore_ascii_case(text) {
-            found
-        } else {
-            Name::Other
+        if same(name, text) { found } else { Name::Other }
+    }
+}
+
+/// Whether a token is a name that is given in lower case, both of the same length. In whole words:
+/// what setting their bit 5 makes of a token's other bytes is no letter, digit or `-`.
+fn same(token: &[u8], lower: &[u8]) -> bool {
+    const CASE: u64 = 0x2020_2020_2020_2020;
+    let word = |text: &[u8]| text.first_chunk().map(|word| u64::from_le_bytes(*word));
+    let last = |text: &[u8]| text.last_chunk().map(|word| u64::from_le_bytes(*word));
+    let alike = |a: Option<u64>, b: Option<u64>| match (a, b) {
+        (Some(a), Some(b)) => a | CASE == b,
+        _ => false,
+    };
+    match lower.len() {
+        0..8 => token.eq_ignore_ascii_case(lower),
+        len => {
+            // The last word may overlap the one before.
+            (0..len / 8).all(|i| {
+                alike(
+                    token.get(8 * i..).and_then(word),
+                    lower.get(8 * i..).and_then(word),
+                )
+            }) && alike(last(token), last(lower))
         }
     }
 }
 
 /// A set of [`Name`]s.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Names(u32);
 
 impl Names {
@@ -167,6 +187,17 @@ pub struct Field {
     pub value: Span,
     /// What it is.
     pub known: Name,
+}
+
+impl Field {
+    /// Where its whole line stands, if that is spelled as it would be written.
+    pub fn line(&self, buf: &[u8]) -> Option<(usize, usize)> {
+        let (name, value) = (self.name, self.value);
+        let as_written = value.start == name.end + 2
+            && buf.get(name.end as usize..value.start as usize) == Some(b": ")
+            && buf.get(value.end()..value.end() + 2) == Some(b"\r\n");
+        as_written.then(|| (name.start as usize, value.end() + 2))
+    }
 }
 
 /// The fields of one head, in order.

@@ -217,6 +217,7 @@ impl Front {
             })));
             let served = Box::pin(self.general.process_new_http(session, &shutdown)).await;
             link = socket::take_back(served?.consume().0)?;
+            client.ended = None;
             // While draining, the client may have sent its next request before it could know: that
             // one is served, and told to close.
         }
@@ -262,7 +263,14 @@ impl Front {
             }
             let wait = if idle { limit.min(QUIET) } else { limit };
             let fresh = client.requests == 0;
-            let Client { inb, deadline, .. } = client;
+            let Client {
+                inb,
+                deadline,
+                ended,
+                ..
+            } = client;
+            // Only an idle wait began when the last request ended.
+            let mut from = ended.take().filter(|_| idle);
             let (mut waiting, mut hurried) = (false, false);
             let read = poll_fn(|cx| {
                 if let Poll::Ready(read) = buffers::poll_read(cx, link, inb) {
@@ -270,7 +278,7 @@ impl Front {
                 }
                 if !waiting {
                     waiting = true;
-                    deadline.set(wait);
+                    deadline.set_from(from.take(), wait);
                 }
                 if idle && !hurried && ending.poll(cx) {
                     if !fresh {

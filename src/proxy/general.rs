@@ -301,7 +301,9 @@ impl ProxyHttp for General {
         let edits = &work.request;
         edit(upstream, edits.headers.ops().iter())?;
         let mut done = Ok(());
-        head::forwarded(work, &req, &mut |_, key, value| match value {
+        let mut address = head::AddressText::default();
+        let ip = address.of(work.client.ip());
+        head::forwarded(work, &req, ip, &mut |_, key, value| match value {
             Some(value) => {
                 let put = upstream.insert_header(key.spelled_bytes().clone(), value);
                 done = std::mem::replace(&mut done, Ok(())).and(put);

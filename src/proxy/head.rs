@@ -79,13 +79,16 @@ impl AddressRules {
             return;
         }
         // Fields of the same name are one list (RFC 9110 §5.3).
-        let mut list: SmallVec<[u8; 64]> = SmallVec::new();
+        let mut list = Text::new();
         req.each(&self.real_ip_header, &mut |value| {
             if !list.is_empty() {
                 list.push(b',');
             }
             list.extend_from_slice(value);
         });
+        if list.is_empty() {
+            return;
+        }
         // From the right: the last hop wrote the last entry.
         let mut found = None;
         for part in list.rsplit(|&b| b == b',') {
@@ -150,24 +153,29 @@ pub fn upstream_host<'a>(work: &'a Work, req: &'a dyn ReqView) -> &'a [u8] {
 }
 
 /// The forwarded headers for the upstream: each is given to `put`, with the value that replaces the
-/// client's, or without one when the client's is removed. What a plugin has set is left alone.
-pub fn forwarded(
+/// client's, or without one when the client's is removed. What a plugin has set is left alone. `ip`
+/// is the client's address as text.
+pub fn forwarded<R: ReqView>(
     work: &Work,
-    req: &dyn ReqView,
-    put: &mut dyn FnMut(Name, &HeaderKey, Option<&[u8]>),
+    req: &R,
+    ip: &[u8],
+    put: &mut impl FnMut(Name, &HeaderKey, Option<&[u8]>),
 ) {
     let names = names();
     let edits = &work.request.headers;
     let edited = |key: &HeaderKey| edits.ops().iter().any(|op| op.key() == key);
-    let mut text = Text::new();
 
-    put_address(work.client.ip().to_canonical(), &mut text);
-    let ip = text.len();
     if !edited(&names.real_ip) {
-        put(Name::RealIp, &names.real_ip, Some(&text));
+        put(Name::RealIp, &names.real_ip, Some(ip));
     }
-    forwarded_for(work, req, &mut text);
-    put(Name::ForwardedFor, &names.forwarded_for, Some(&text[ip..]));
+    let mut list = forwarded_for(work, req);
+    let list = if list.is_empty() {
+        ip
+    } else {
+        list.extend_from_slice(ip);
+        &list
+    };
+    put(Name::ForwardedFor, &names.forwarded_for, Some(list));
 
     let scheme: &[u8] = if work.conn.tls.is_some() {
         b"https"
@@ -202,27 +210,43 @@ pub fn forwarded(
 /// Room for an address and a short list of them.
 type Text = SmallVec<[u8; 128]>;
 
-/// Appends an address. Most are IPv4, which need not go through the formatter.
-fn put_address(ip: IpAddr, out: &mut Text) {
-    match ip {
-        IpAddr::V4(v4) => {
-            for (i, part) in v4.octets().into_iter().enumerate() {
-                if i > 0 {
-                    out.push(b'.');
+/// A client's address as text, written once for a connection as long as it stays the same.
+#[derive(Default)]
+pub struct AddressText {
+    of: Option<IpAddr>,
+    text: SmallVec<[u8; 16]>,
+}
+
+impl AddressText {
+    /// The text for an address.
+    pub fn of(&mut self, ip: IpAddr) -> &[u8] {
+        if self.of != Some(ip) {
+            self.of = Some(ip);
+            self.text.clear();
+            match ip.to_canonical() {
+                // Most are IPv4, which need not go through the formatter.
+                IpAddr::V4(v4) => {
+                    for (i, part) in v4.octets().into_iter().enumerate() {
+                        if i > 0 {
+                            self.text.push(b'.');
+                        }
+                        let mut digits = itoa::Buffer::new();
+                        self.text.extend_from_slice(digits.format(part).as_bytes());
+                    }
                 }
-                out.extend_from_slice(itoa::Buffer::new().format(part).as_bytes());
+                IpAddr::V6(v6) => self.text.extend_from_slice(v6.to_string().as_bytes()),
             }
         }
-        IpAddr::V6(v6) => out.extend_from_slice(v6.to_string().as_bytes()),
+        &self.text
     }
 }
 
-/// Appends the list so far, continued with the client, whose address `out` already holds. A list
-/// that a plugin has set is continued too; one from a peer outside `trusted_addresses` is dropped.
-fn forwarded_for(work: &Work, req: &dyn ReqView, out: &mut Text) {
+/// The list so far, with a comma behind it. A list that a plugin has set is continued too; one from
+/// a peer outside `trusted_addresses` is dropped.
+fn forwarded_for<R: ReqView>(work: &Work, req: &R) -> Text {
     let key = &names().forwarded_for;
     let distrusted = !work.trusted && work.distrusts_forwarded_for;
-    let ip = out.len();
+    let mut out = Text::new();
     work.request.headers.each(
         key,
         |f| {
@@ -235,21 +259,18 @@ fn forwarded_for(work: &Work, req: &dyn ReqView, out: &mut Text) {
             out.extend_from_slice(b", ");
         },
     );
-    for at in 0..ip {
-        let byte = out[at];
-        out.push(byte);
-    }
+    out
 }
 
 /// The port written in an authority.
 pub fn port_of(authority: &[u8]) -> Option<u16> {
-    let text = std::str::from_utf8(authority).ok()?;
-    let (host, port) = text.rsplit_once(':')?;
+    let colon = authority.iter().rposition(|&b| b == b':')?;
+    let (host, port) = (&authority[..colon], &authority[colon + 1..]);
     // `::1` without brackets is all address.
-    if host.contains(':') && !host.ends_with(']') {
+    if host.contains(&b':') && !host.ends_with(b"]") {
         return None;
     }
-    port.parse().ok()
+    std::str::from_utf8(port).ok()?.parse().ok()
 }
 
 /// Response headers of the gateway's own, put before the plugins' changes.
@@ -258,7 +279,7 @@ pub fn response_edits(core: &Core, exchange: &mut Exchange) {
     let work = &mut exchange.work;
     let headers = &mut work.response.headers;
     if !headers.ops().iter().any(|op| *op.key() == names.server) {
-        headers.set(&names.server, core.server_token.clone());
+        headers.set_clean(&names.server, core.server_token.clone());
     }
     let last = work.attempts.last().map_or(0, |attempt| attempt.status);
     if last != 0 && (core.show_upstream_status || last >= 500) {
@@ -295,9 +316,9 @@ mod tests {
     #[test]
     fn addresses_are_written_as_they_are_read() {
         for text in ["0.0.0.0", "1.20.255.3", "::1", "2001:db8::7"] {
-            let mut out = Text::new();
-            put_address(text.parse().unwrap(), &mut out);
-            assert_eq!(&out[..], text.as_bytes());
+            let mut written = AddressText::default();
+            written.of("9.9.9.9".parse().unwrap());
+            assert_eq!(written.of(text.parse().unwrap()), text.as_bytes());
         }
     }
 

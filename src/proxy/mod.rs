@@ -13,6 +13,7 @@ pub mod front;
 pub mod general;
 pub mod head;
 pub mod limited_log;
+pub mod line;
 pub mod local;
 pub mod pipeline;
 pub mod refuse;

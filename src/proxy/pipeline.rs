@@ -152,8 +152,10 @@ impl Exchange {
         let own = route.as_ref().map(|route| &*route.plan);
         let mut cx = Ctx::new(req, None, work, &env);
 
-        chain::run(Phase::Rewrite, &snap.global, own, &mut cx).await?;
-        if let Some(own) = own {
+        if snap.global.uses(Phase::Rewrite) {
+            chain::run(Phase::Rewrite, &snap.global, own, &mut cx).await?;
+        }
+        if let Some(own) = own.filter(|own| own.uses(Phase::Rewrite)) {
             chain::run(Phase::Rewrite, own, None, &mut cx).await?; // may find the consumer
         }
         let merged = match (&route, cx.consumer()) {
@@ -174,8 +176,11 @@ impl Exchange {
             }
             None => own,
         };
-        chain::run(Phase::Access, &snap.global, plan, &mut cx).await?;
+        if snap.global.uses(Phase::Access) {
+            chain::run(Phase::Access, &snap.global, plan, &mut cx).await?;
+        }
         match plan {
+            Some(plan) if !plan.uses(Phase::Access) => Ok(()),
             Some(plan) => chain::run(Phase::Access, plan, None, &mut cx).await,
             None => Err(FaultKind::NoRoute.into()),
         }
@@ -262,8 +267,10 @@ impl Exchange {
         let env = RequestEnv(&bound.snap);
         let plan = bound.plan.as_deref();
         let mut cx = Ctx::new(req, None, work, &env);
-        chain::run(Phase::BeforeProxy, &bound.snap.global, plan, &mut cx).await?;
-        if let Some(plan) = plan {
+        if bound.snap.global.uses(Phase::BeforeProxy) {
+            chain::run(Phase::BeforeProxy, &bound.snap.global, plan, &mut cx).await?;
+        }
+        if let Some(plan) = plan.filter(|plan| plan.uses(Phase::BeforeProxy)) {
             chain::run(Phase::BeforeProxy, plan, None, &mut cx).await?;
         }
         super::head::settle_host(self);

@@ -22,6 +22,7 @@ mod target;
 
 use super::fault::FaultKind;
 use super::fields::{Fields, Name, Names, Span};
+use super::line::next_control;
 use target::{check_absolute, is_host, is_target};
 
 pub use chunks::scan_chunks;
@@ -59,6 +60,10 @@ pub struct Head {
     pub known_method: Option<&'static str>,
     /// Where the target stands.
     pub target: Span,
+    /// Where the value of `Host` stands; nowhere when there is none.
+    pub host: Span,
+    /// The known names among its fields.
+    pub names: Names,
     /// HTTP/1.1; otherwise 1.0.
     pub http11: bool,
     /// Whether the client wants to send another request on this connection.
@@ -178,6 +183,7 @@ pub fn request_line(buf: &[u8]) -> (&[u8], &[u8]) {
 struct Seen {
     http11: bool,
     names: Names,
+    host: Option<Span>,
     length: Option<u64>,
     /// `Connection` said `close`.
     close: bool,
@@ -203,6 +209,7 @@ fn check(buf: &[u8], fields: &mut Fields) -> Result<Option<Head>, Refusal> {
     let mut seen = Seen {
         http11,
         names: Names::default(),
+        host: None,
         length: None,
         close: false,
         keep_alive: false,
@@ -231,15 +238,14 @@ fn check(buf: &[u8], fields: &mut Fields) -> Result<Option<Head>, Refusal> {
         let known = fields.push(buf, name, value);
         if known != Name::Other {
             check_known(known, value.of(buf), &mut seen)?;
+            if known == Name::Host {
+                seen.host = Some(value);
+            }
         }
         at = line.end() + 2;
     }
     let head = &buf[..at];
-    // What is left are the line ends.
-    if controls(head) != 2 * (fields.len() + 1) {
-        return Err(bad("control byte in the head"));
-    }
-    let host = fields.known(head, Name::Host);
+    let host = seen.host.map(|host| host.of(head));
     match host {
         None if http11 => return Err(bad("no Host")),
         Some(host) if !is_host(host) => return Err(bad("Host is not a host")),
@@ -268,6 +274,8 @@ fn check(buf: &[u8], fields: &mut Fields) -> Result<Option<Head>, Refusal> {
         method,
         known_method,
         target,
+        host: seen.host.unwrap_or_default(),
+        names: seen.names,
         http11,
         persistent: !seen.close && (http11 || seen.keep_alive),
         expects: seen.names.has(Name::Expect) && http11,
@@ -279,15 +287,15 @@ fn check(buf: &[u8], fields: &mut Fields) -> Result<Option<Head>, Refusal> {
 /// The line that begins at `start` without its CR LF, looked for from `from` on; `None` when its end
 /// has not come.
 fn next_line(buf: &[u8], start: usize, from: usize) -> Result<Option<Span>, Refusal> {
-    let rest = buf.get(from..).unwrap_or_default();
-    let Some(len) = memchr::memchr(b'\n', rest) else {
+    let Some(end) = next_control(buf, from) else {
         return Ok(None);
     };
-    let end = from + len;
-    if end == start || buf[end - 1] != b'\r' {
-        return Err(bad("line ends without CR"));
+    match (buf[end], buf.get(end + 1)) {
+        (b'\r', Some(b'\n')) => Ok(Some(Span::new(start, end))),
+        (b'\r', None) => Ok(None),
+        (b'\n', _) => Err(bad("line ends without CR")),
+        _ => Err(bad("control byte in the head")),
     }
-    Ok(Some(Span::new(start, end - 1)))
 }
 
 /// Where the colon of the header line that begins at `start` stands; `None` when it has not come.
@@ -344,17 +352,6 @@ fn check_request_line(head: &[u8], line: Span) -> Result<(Span, Span, bool), Ref
         }),
         _ => Err(bad(SHAPE)),
     }
-}
-
-/// How many control bytes there are, tabs not counted.
-pub fn controls(text: &[u8]) -> usize {
-    // Sums that fit a byte, without an early end: the compiler makes wide comparisons of it.
-    let sum = |piece: &[u8]| {
-        piece.iter().fold(0u8, |sum, &b| {
-            sum + u8::from((b < 0x20 && b != b'\t') || b == 0x7f)
-        })
-    };
-    text.chunks(128).map(|piece| usize::from(sum(piece))).sum()
 }
 
 /// What the fields say that decide about framing, routing and the connection.

@@ -58,9 +58,7 @@ pub(super) fn is_host(host: &[u8]) -> bool {
             None => (host, &b""[..]),
         },
     };
-    let name_ok = name
-        .iter()
-        .all(|&b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_' | b'~'));
+    let name_ok = name.iter().all(|&b| HOST[usize::from(b)]);
     let port_ok = match port {
         [] => true,
         [b':', digits @ ..] => digits.len() <= 5 && digits.iter().all(u8::is_ascii_digit),
@@ -68,3 +66,15 @@ pub(super) fn is_host(host: &[u8]) -> bool {
     };
     name_ok && port_ok
 }
+
+/// The bytes of a host that is no IPv6 address.
+static HOST: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut b = 0;
+    while b < 256 {
+        table[b] =
+            (b as u8).is_ascii_alphanumeric() || matches!(b as u8, b'-' | b'.' | b'_' | b'~');
+        b += 1;
+    }
+    table
+};

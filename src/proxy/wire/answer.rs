@@ -58,11 +58,16 @@ impl Run<'_> {
             persistent: self.persistent,
             nominated: &[],
         };
-        let fields = local.fields().iter().map(|(key, value)| {
+        let lines = local.fields().iter().map(|(key, value)| {
             let name = &key.spelled_bytes()[..];
-            (Name::of(name), name, &value[..])
+            write_head::Line {
+                known: Name::of(name),
+                name,
+                value,
+                place: None,
+            }
         });
-        write_head::response(&mut out, &head, fields);
+        write_head::response(&mut out, &head, (&[], lines));
         let head_len = out.len() as u64;
         let sent = if body.len() <= SMALL_BODY {
             out.extend_from_slice(body);

@@ -2,6 +2,7 @@
 
 use std::future::poll_fn;
 use std::task::{Context, Poll};
+use std::time::Instant;
 
 use super::Client;
 use super::buffers;
@@ -9,7 +10,7 @@ use super::exchange::Run;
 use super::relay::nominated;
 use super::response_head::{self, Scan};
 use super::upload::{End, Source, Waiting};
-use super::views::WireResp;
+use super::views::{WireReq, WireResp};
 use super::write_head::{self, Framing};
 use crate::link::Link;
 use crate::proxy::fault::{Fault, FaultKind};
@@ -42,19 +43,23 @@ impl Run<'_> {
         let out = &mut self.upload.out;
         buffers::lend(out);
         out.clear();
-        let req = self.client.req(self.head);
-        write_head::request(out, &req, &exchange.work, framing);
+        let Client {
+            inb,
+            fields,
+            address,
+            ..
+        } = &mut *self.client;
+        let req = WireReq::new(inb, fields, self.head);
+        let ip = address.of(exchange.work.client.ip());
+        write_head::request(out, &req, &exchange.work, ip, framing);
     }
 
     /// A client that says `Content-Length: 0` has its reasons.
     fn no_body(&self) -> Framing {
-        let named = self
-            .client
-            .fields
-            .known(&self.client.inb, Name::ContentLength);
-        match named {
-            Some(_) => Framing::Length(0),
-            None => Framing::None,
+        if self.head.names.has(Name::ContentLength) {
+            Framing::Length(0)
+        } else {
+            Framing::None
         }
     }
 
@@ -63,12 +68,14 @@ impl Run<'_> {
         &mut self,
         link: &mut Link,
         timeouts: &Timeouts,
+        mut started: Option<Instant>,
         window: &mut Vec<u8>,
     ) -> Result<response_head::Head, Failure> {
         let mut looked = 0;
         let mut interims = 0;
         loop {
-            let read = self.read_answer(link, timeouts, window).await?;
+            let started = started.take();
+            let read = self.read_answer(link, timeouts, started, window).await?;
             match read {
                 Ok(0) if window.is_empty() => {
                     return Err(closed(
@@ -128,6 +135,7 @@ impl Run<'_> {
         &mut self,
         link: &mut Link,
         timeouts: &Timeouts,
+        mut started: Option<Instant>,
         window: &mut Vec<u8>,
     ) -> Result<std::io::Result<usize>, Failure> {
         let (stream, upload) = (&mut *self.stream, &mut self.upload);
@@ -158,12 +166,14 @@ impl Run<'_> {
                 deadline.set_at(upload.due(limits));
                 waiting = false;
             } else if !waiting || upload.moved {
-                (waiting, upload.moved) = (true, false);
-                upload.not_due();
-                deadline.set(match &upload.end {
+                let limit = match &upload.end {
                     Some(_) => timeouts.read,
                     None => timeouts.send,
-                });
+                };
+                // The first wait begins as soon as the try.
+                deadline.set_from(started.take(), limit);
+                (waiting, upload.moved) = (true, false);
+                upload.not_due();
             }
             deadline.poll(cx).map(|()| {
                 Err(if slow {

@@ -37,7 +37,14 @@ impl Deadline {
 
     /// The wait that begins now may take this long.
     pub fn set(&mut self, limit: Duration) {
-        self.set_at(Instant::now() + limit.min(LONGEST));
+        self.set_from(None, limit);
+    }
+
+    /// The wait that begins now may take this long; `now` was read from the clock just before, if it
+    /// was.
+    pub fn set_from(&mut self, now: Option<std::time::Instant>, limit: Duration) {
+        let now = now.map_or_else(Instant::now, Instant::from_std);
+        self.set_at(now + limit.min(LONGEST));
     }
 
     /// The wait in progress ends at this moment.

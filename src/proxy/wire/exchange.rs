@@ -123,6 +123,7 @@ pub async fn serve(on: On<'_>, stream: &mut Link, client: &mut Client, head: &He
     if let Some(linked) = reusable {
         park(wire, &exchange, linked);
     }
+    client.ended = exchange.work.finished;
     drop(counted);
     buffers::give_back(&mut upload.out);
     client.done_with(upload.used());
@@ -195,7 +196,11 @@ impl Run<'_> {
             };
             self.write_request(exchange);
             let mut window = Vec::new();
-            let asked = self.ask(&mut linked.link, &timeouts, &mut window).await;
+            let started = exchange.work.attempts.last().map(|attempt| attempt.started);
+            let started = started.filter(|_| linked.reused);
+            let asked = self
+                .ask(&mut linked.link, &timeouts, started, &mut window)
+                .await;
             let failure = match asked {
                 Ok(resp) if resp.status == 101 => {
                     Tunnel::new(linked, window, resp, timeouts)

@@ -38,7 +38,7 @@ pub mod write;
 pub mod write_head;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lockgate_plugin::Conn;
 
@@ -47,6 +47,7 @@ use self::views::WireReq;
 use self::write_head::DateText;
 use super::core::Core;
 use super::fields::Fields;
+use super::head::AddressText;
 use super::request_head::Head;
 use crate::upstream::{Connector, Sweeper};
 
@@ -76,10 +77,13 @@ pub struct Client {
     pub conn: Conn,
     /// Requests so far, the current one included.
     pub requests: u32,
+    /// When the last one ended, for those who come at once.
+    pub ended: Option<Instant>,
     /// The current response's head.
     resp: Vec<u8>,
     resp_fields: Fields,
     date: DateText,
+    address: AddressText,
 }
 
 impl Client {
@@ -91,9 +95,11 @@ impl Client {
             deadline: Deadline::new(first),
             conn,
             requests: 0,
+            ended: None,
             resp: Vec::new(),
             resp_fields: Fields::default(),
             date: DateText::default(),
+            address: AddressText::default(),
         }
     }
 

@@ -227,7 +227,7 @@ impl Relay {
             persistent: run.persistent,
             nominated: &nominated,
         };
-        write_head::response(&mut self.out, &head, resp.fields());
+        write_head::response(&mut self.out, &head, resp.places());
         if let Some(body) = whole {
             self.ready = body.len() as u64;
             self.out.extend_from_slice(&body);

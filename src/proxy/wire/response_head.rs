@@ -10,7 +10,8 @@
 //! | no length at all | the body ends with the connection |
 
 use crate::proxy::fields::{Fields, Name, Span};
-use crate::proxy::request_head::{controls, decimal, token_len};
+use crate::proxy::line::next_control;
+use crate::proxy::request_head::{decimal, token_len};
 
 /// The longest head that is accepted, in bytes; a longer one is a 502.
 pub const MAX_HEAD: usize = 64 * 1024;
@@ -89,22 +90,22 @@ fn has_end(buf: &[u8]) -> bool {
 
 /// Checks a head; `None` when it is not complete.
 fn check(buf: &[u8], fields: &mut Fields) -> Result<Option<Head>, &'static str> {
-    let Some(line) = next_line(buf, 0, 0) else {
+    let Some(line) = next_line(buf, 0, 0)? else {
         return Ok(None);
     };
     let (status, reason, http11) = check_status_line(buf, line.text)?;
-    let (mut at, mut ends) = (line.next, line.ends());
+    let mut at = line.next;
     let mut length = None;
     let mut chunked = false;
     let (mut close, mut keep_alive, mut nominates) = (false, false, false);
     loop {
         match buf.get(at..).unwrap_or_default() {
             [b'\n', ..] => {
-                (at, ends) = (at + 1, ends + 1);
+                at += 1;
                 break;
             }
             [b'\r', b'\n', ..] => {
-                (at, ends) = (at + 2, ends + 2);
+                at += 2;
                 break;
             }
             _ => {}
@@ -112,14 +113,14 @@ fn check(buf: &[u8], fields: &mut Fields) -> Result<Option<Head>, &'static str> 
         let Some(colon) = check_name(buf, at)? else {
             return Ok(None);
         };
-        let Some(line) = next_line(buf, at, colon + 1) else {
+        let Some(line) = next_line(buf, at, colon + 1)? else {
             return Ok(None);
         };
         if fields.len() == MAX_FIELDS {
             return Err("too many response fields");
         }
         let (name, value) = line.text.field(buf, colon - at);
-        (at, ends) = (line.next, ends + line.ends());
+        at = line.next;
         let value_text = value.of(buf);
         match fields.push(buf, name, value) {
             Name::ContentLength => {
@@ -148,10 +149,6 @@ fn check(buf: &[u8], fields: &mut Fields) -> Result<Option<Head>, &'static str> 
             _ => {}
         }
     }
-    // What is left are the line ends, with or without CR.
-    if controls(&buf[..at]) != ends {
-        return Err("control byte in a response head");
-    }
     let length = match (length, chunked) {
         (Some(_), true) => return Err("response with length and transfer encoding"),
         (None, true) => Length::Chunked,
@@ -176,21 +173,19 @@ struct Line {
     next: usize,
 }
 
-impl Line {
-    /// How many bytes its end has.
-    fn ends(&self) -> usize {
-        self.next - self.text.end()
-    }
-}
-
 /// The line that begins at `start`, its end looked for from `from` on.
-fn next_line(buf: &[u8], start: usize, from: usize) -> Option<Line> {
-    let end = from + memchr::memchr(b'\n', buf.get(from..).unwrap_or_default())?;
-    let cr = end > start && buf[end - 1] == b'\r';
-    Some(Line {
-        text: Span::new(start, end - usize::from(cr)),
-        next: end + 1,
-    })
+fn next_line(buf: &[u8], start: usize, from: usize) -> Result<Option<Line>, &'static str> {
+    let Some(end) = next_control(buf, from) else {
+        return Ok(None);
+    };
+    let next = match (buf[end], buf.get(end + 1)) {
+        (b'\n', _) => end + 1,
+        (b'\r', Some(b'\n')) => end + 2,
+        (b'\r', None) => return Ok(None),
+        _ => return Err("control byte in a response head"),
+    };
+    let text = Span::new(start, end);
+    Ok(Some(Line { text, next }))
 }
 
 /// Where the colon of the line that begins at `start` stands; `None` when it has not come.

@@ -117,7 +117,7 @@ impl Tunnel {
             persistent: false,
             nominated: &nominated(&resp),
         };
-        write_head::response(out, &head, resp.fields());
+        write_head::response(out, &head, resp.places());
     }
 
     async fn pass(

@@ -2,6 +2,7 @@
 
 use lockgate_plugin::{HeaderKey, ReqView, RespView};
 
+use super::write_head::Line;
 use crate::proxy::fields::{Fields, Name};
 use crate::proxy::request_head::Head;
 
@@ -17,6 +18,11 @@ impl<'a> WireReq<'a> {
     /// Shows a head that was found in `buf`.
     pub fn new(buf: &'a [u8], fields: &'a Fields, head: &'a Head) -> WireReq<'a> {
         WireReq { buf, fields, head }
+    }
+
+    /// The fields and the buffer they are in.
+    pub fn places(&self) -> (&'a [u8], impl Iterator<Item = Line<'a>>) {
+        (self.buf, lines(self.buf, self.fields))
     }
 
     /// Every field: what it is, its name as spelled, its value.
@@ -37,7 +43,7 @@ impl ReqView for WireReq<'_> {
         if self.head.http11 { 11 } else { 10 }
     }
     fn authority(&self) -> &[u8] {
-        self.fields.known(self.buf, Name::Host).unwrap_or_default()
+        self.head.host.of(self.buf)
     }
     fn header(&self, key: &HeaderKey) -> Option<&[u8]> {
         self.fields.first(self.buf, key)
@@ -68,6 +74,11 @@ impl<'a> WireResp<'a> {
         }
     }
 
+    /// The fields and the buffer they are in.
+    pub fn places(&self) -> (&'a [u8], impl Iterator<Item = Line<'a>>) {
+        (self.buf, lines(self.buf, self.fields))
+    }
+
     /// Every field: what it is, its name as spelled, its value.
     pub fn fields(&self) -> impl Iterator<Item = (Name, &'a [u8], &'a [u8])> {
         shown(self.buf, self.fields)
@@ -87,6 +98,15 @@ impl RespView for WireResp<'_> {
     fn visit(&self, f: &mut dyn FnMut(&[u8], &[u8])) {
         self.fields().for_each(|(_, name, value)| f(name, value));
     }
+}
+
+fn lines<'a>(buf: &'a [u8], fields: &'a Fields) -> impl Iterator<Item = Line<'a>> {
+    fields.iter().map(move |field| Line {
+        known: field.known,
+        name: field.name.of(buf),
+        value: field.value.of(buf),
+        place: field.line(buf),
+    })
 }
 
 fn shown<'a>(

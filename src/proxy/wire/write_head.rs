@@ -30,8 +30,56 @@ pub enum Framing {
     Upgrade,
 }
 
-/// Appends a request head for the upstream.
-pub fn request(out: &mut Vec<u8>, req: &WireReq<'_>, work: &Work, framing: Framing) {
+/// A field to be written.
+pub struct Line<'a> {
+    /// What it is.
+    pub known: Name,
+    /// Its name.
+    pub name: &'a [u8],
+    /// Its value.
+    pub value: &'a [u8],
+    /// Where it stands in the buffer, when it stands there just as it is written.
+    pub place: Option<(usize, usize)>,
+}
+
+/// Fields that stay as they are. Those that stand one after another go out in one piece.
+struct Kept<'a> {
+    buf: &'a [u8],
+    from: usize,
+    to: usize,
+}
+
+impl<'a> Kept<'a> {
+    fn of(buf: &'a [u8]) -> Kept<'a> {
+        Kept {
+            buf,
+            from: 0,
+            to: 0,
+        }
+    }
+
+    fn put(&mut self, out: &mut Vec<u8>, line: &Line<'_>) {
+        match line.place {
+            Some((from, to)) if from == self.to => self.to = to,
+            Some((from, to)) => {
+                self.flush(out);
+                (self.from, self.to) = (from, to);
+            }
+            None => {
+                self.flush(out);
+                put(out, line.name, line.value);
+            }
+        }
+    }
+
+    fn flush(&mut self, out: &mut Vec<u8>) {
+        out.extend_from_slice(self.buf.get(self.from..self.to).unwrap_or_default());
+        self.from = self.to;
+    }
+}
+
+/// Appends a request head for the upstream; `ip` is the client's address as text.
+pub fn request(out: &mut Vec<u8>, req: &WireReq<'_>, work: &Work, ip: &[u8], framing: Framing) {
     let edits = &work.request;
     match &edits.method {
         Some(method) => out.extend_from_slice(method),
@@ -48,15 +96,17 @@ pub fn request(out: &mut Vec<u8>, req: &WireReq<'_>, work: &Work, framing: Frami
     out.extend_from_slice(b"\r\n");
 
     let mut replaced = Names::default();
-    head::forwarded(work, req, &mut |name, key, value| {
+    head::forwarded(work, req, ip, &mut |name, key, value| {
         replaced.add(name);
         if let Some(value) = value {
             put(out, key.spelled_bytes(), value);
         }
     });
     let ops = edits.headers.ops();
-    for (known, name, value) in req.fields() {
-        match known {
+    let (buf, lines) = req.places();
+    let mut kept = Kept::of(buf);
+    for line in lines {
+        match line.known {
             Name::Other => {}
             // Of this connection, or written anew.
             Name::Host
@@ -73,10 +123,11 @@ pub fn request(out: &mut Vec<u8>, req: &WireReq<'_>, work: &Work, framing: Frami
             known if replaced.has(known) => continue,
             _ => {}
         }
-        if !is_replaced(ops, name) {
-            put(out, name, value);
+        if !is_replaced(ops, line.name) {
+            kept.put(out, &line);
         }
     }
+    kept.flush(out);
     put_edits(out, ops, replaced);
     put_framing(out, framing);
     out.extend_from_slice(b"\r\n");
@@ -100,11 +151,11 @@ pub struct Response<'a> {
     pub nominated: &'a [&'a [u8]],
 }
 
-/// Appends a response head for the client.
+/// Appends a response head for the client, from fields and the buffer they are in.
 pub fn response<'a>(
     out: &mut Vec<u8>,
     head: &Response<'_>,
-    fields: impl Iterator<Item = (Name, &'a [u8], &'a [u8])>,
+    (buf, lines): (&'a [u8], impl Iterator<Item = Line<'a>>),
 ) {
     out.extend_from_slice(b"HTTP/1.1 ");
     out.extend_from_slice(itoa::Buffer::new().format(head.status).as_bytes());
@@ -117,7 +168,9 @@ pub fn response<'a>(
     out.extend_from_slice(head.date);
     out.extend_from_slice(b"\r\n");
     let mut named = false;
-    for (known, name, value) in fields {
+    let mut kept = Kept::of(buf);
+    for line in lines {
+        let Line { known, name, .. } = line;
         if known == Name::ContentLength {
             // The same length twice is one length.
             if head.framing != Framing::AsNamed || std::mem::replace(&mut named, true) {
@@ -128,9 +181,10 @@ pub fn response<'a>(
         }
         let own = |nominated: &&[u8]| nominated.eq_ignore_ascii_case(name);
         if !is_replaced(head.ops, name) && !head.nominated.iter().any(own) {
-            put(out, name, value);
+            kept.put(out, &line);
         }
     }
+    kept.flush(out);
     put_edits(out, head.ops, Names::default());
     put_framing(out, head.framing);
     out.extend_from_slice(match (head.framing, head.persistent) {
