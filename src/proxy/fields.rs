@@ -14,11 +14,12 @@ pub struct Span {
 
 impl Span {
     /// From and up to these positions. Heads are bounded far below what 32 bits hold.
+    #[allow(clippy::cast_possible_truncation)] // As said; and a wrong place is an empty one.
     pub fn new(start: usize, end: usize) -> Span {
-        let narrow = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
+        debug_assert!(u32::try_from(end).is_ok(), "a head of {end} bytes");
         Span {
-            start: narrow(start),
-            end: narrow(end),
+            start: start as u32,
+            end: end as u32,
         }
     }
 

@@ -239,10 +239,10 @@ impl Front {
         ending: &mut Ending<F>,
     ) -> Result<Head, NoHead> {
         let limits = &self.core.limits;
-        let mut until = (!client.inb.is_empty()).then(|| Instant::now() + limits.head);
+        let mut until = None;
         // A head in the making is work that a drain waits for.
         let mut counted = None;
-        let mut looked = 0;
+        let (mut looked, mut came) = (0, !client.inb.is_empty());
         loop {
             if !client.inb.is_empty() {
                 if let Some(head) = self.scan(client, &mut looked)? {
@@ -251,6 +251,10 @@ impl Front {
                 if !client.inb.is_empty() {
                     counted.get_or_insert_with(|| Counted::head(&self.core.stats));
                 }
+            }
+            if came {
+                // Most heads come whole, and nobody asks for the time.
+                until.get_or_insert_with(|| Instant::now() + limits.head);
             }
             let idle = until.is_none();
             let limit = match until {
@@ -293,9 +297,7 @@ impl Front {
                 Some(0) if until.is_some() => return Err(slow()),
                 Some(0) if limit > wait && !ending.came => return Err(NoHead::Quiet),
                 Some(0) | None => return Err(NoHead::Close),
-                Some(_) => {
-                    until.get_or_insert_with(|| Instant::now() + limits.head);
-                }
+                Some(_) => came = true,
             }
         }
     }

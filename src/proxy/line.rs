@@ -1,6 +1,7 @@
 //! Finds the ends of header lines, eight bytes at a time.
 
 /// Where the first control byte stands, from `from` on; a tab is none.
+#[inline]
 pub fn next_control(text: &[u8], from: usize) -> Option<usize> {
     const ONES: u64 = 0x0101_0101_0101_0101;
     const TOPS: u64 = 0x8080_8080_8080_8080;

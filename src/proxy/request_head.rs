@@ -401,19 +401,43 @@ fn check_known(name: Name, value: &[u8], seen: &mut Seen) -> Result<(), Refusal>
 
 /// A length: digits only. 19 of them always fit 64 bits.
 pub fn decimal(value: &[u8]) -> Option<u64> {
-    let fits = !value.is_empty() && value.len() < 20 && value.iter().all(u8::is_ascii_digit);
-    let digits = std::str::from_utf8(value).ok().filter(|_| fits)?;
-    digits.parse().ok()
+    if value.is_empty() || value.len() >= 20 {
+        return None;
+    }
+    value.iter().try_fold(0u64, |number, &b| {
+        let digit = b.wrapping_sub(b'0');
+        (digit < 10).then(|| number * 10 + u64::from(digit))
+    })
 }
 
 /// How many bytes of a token a text begins with.
 pub fn token_len(text: &[u8]) -> usize {
+    // Letters and `-` eight at a time, which is most of most names; then one by one.
     let mut len = 0;
-    // Names are short: a plain walk beats calling for wide comparisons.
+    while let Some(word) = text.get(len..).and_then(<[u8]>::first_chunk) {
+        let usual = leading_letters(u64::from_le_bytes(*word));
+        len += usual;
+        if usual < 8 {
+            break;
+        }
+    }
     while len < text.len() && TOKEN[usize::from(text[len])] {
         len += 1;
     }
     len
+}
+
+/// How many of eight bytes are letters or `-` before one that is neither.
+fn leading_letters(word: u64) -> usize {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    const TOPS: u64 = 0x80 * ONES;
+    // Seven bits each, in lower case: no sum below leaves its byte.
+    let low = (word | (0x20 * ONES)) & !TOPS;
+    let from_a = low + (0x80 - u64::from(b'a')) * ONES;
+    let above_z = low + (0x7f - u64::from(b'z')) * ONES;
+    let not_dash = (word & !TOPS ^ (u64::from(b'-') * ONES)) + 0x7f * ONES;
+    let usual = ((from_a & !above_z) | !not_dash) & !word & TOPS;
+    (!usual & TOPS).trailing_zeros() as usize / 8
 }
 
 /// RFC 9110 §5.6.2.

@@ -17,14 +17,10 @@ pub fn host_of(authority: &[u8]) -> Cow<'_, str> {
     };
     let host = &authority[..end.unwrap_or(authority.len())];
     let host = host.strip_suffix(b".").unwrap_or(host);
-    // Most are lower-case ASCII already, which is seen in one walk.
-    let plain = |b: &u8| b.is_ascii() && !b.is_ascii_uppercase();
-    if host.iter().all(plain)
-        && let Ok(text) = std::str::from_utf8(host)
-    {
-        return Cow::Borrowed(text);
-    }
-    let mut text = String::from_utf8_lossy(host);
+    let mut text = match std::str::from_utf8(host) {
+        Ok(text) => Cow::Borrowed(text),
+        Err(_) => String::from_utf8_lossy(host),
+    };
     if text.bytes().any(|b| b.is_ascii_uppercase()) {
         text.to_mut().make_ascii_lowercase();
     }

@@ -39,7 +39,7 @@ pub(super) fn is_target(text: &[u8]) -> bool {
 /// A host with an optional port: letters, digits, `-._~`, IPv6 in brackets. Empty is allowed by
 /// RFC 9112 §3.2 for targets without authority.
 pub(super) fn is_host(host: &[u8]) -> bool {
-    let (name, port) = match host.first() {
+    let port = match host.first() {
         Some(b'[') => match memchr::memchr(b']', host) {
             Some(at) => {
                 let inner = &host[1..at];
@@ -49,22 +49,20 @@ pub(super) fn is_host(host: &[u8]) -> bool {
                 if address.is_none() {
                     return false;
                 }
-                (&b""[..], &host[at + 1..])
+                &host[at + 1..]
             }
             None => return false,
         },
-        _ => match memchr::memchr(b':', host) {
-            Some(at) => (&host[..at], &host[at..]),
-            None => (host, &b""[..]),
-        },
+        _ => {
+            let ends = |&b: &u8| !HOST[usize::from(b)];
+            &host[host.iter().position(ends).unwrap_or(host.len())..]
+        }
     };
-    let name_ok = name.iter().all(|&b| HOST[usize::from(b)]);
-    let port_ok = match port {
+    match port {
         [] => true,
         [b':', digits @ ..] => digits.len() <= 5 && digits.iter().all(u8::is_ascii_digit),
         _ => false,
-    };
-    name_ok && port_ok
+    }
 }
 
 /// The bytes of a host that is no IPv6 address.

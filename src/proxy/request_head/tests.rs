@@ -220,3 +220,28 @@ fn lines_for_the_log() {
     );
     assert_eq!(request_line(b"\x16\x03\x01"), (&b"-"[..], &b"/"[..]));
 }
+
+#[test]
+fn tokens_end_where_a_walk_ends() {
+    for byte in 0..=255u8 {
+        for at in 0..20 {
+            let mut text = vec![b'x'; 20];
+            text[at] = byte;
+            let walk = text.iter().position(|&b| !TOKEN[usize::from(b)]);
+            assert_eq!(token_len(&text), walk.unwrap_or(20), "{byte} at {at}");
+        }
+    }
+}
+
+#[test]
+fn lengths_are_digits() {
+    assert_eq!(decimal(b"0"), Some(0));
+    assert_eq!(decimal(b"0012"), Some(12));
+    assert_eq!(
+        decimal(b"9999999999999999999"),
+        Some(9_999_999_999_999_999_999)
+    );
+    for bad in ["", "+1", "1 ", "0x1", "1.0", "10000000000000000000", "1/"] {
+        assert_eq!(decimal(bad.as_bytes()), None, "{bad}");
+    }
+}

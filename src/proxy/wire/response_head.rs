@@ -174,6 +174,7 @@ struct Line {
 }
 
 /// The line that begins at `start`, its end looked for from `from` on.
+#[inline]
 fn next_line(buf: &[u8], start: usize, from: usize) -> Result<Option<Line>, &'static str> {
     let Some(end) = next_control(buf, from) else {
         return Ok(None);

@@ -103,6 +103,7 @@ pub fn request(out: &mut Vec<u8>, req: &WireReq<'_>, work: &Work, ip: &[u8], fra
         }
     });
     let ops = edits.headers.ops();
+    let replaced_fields = Replaced::by(ops);
     let (buf, lines) = req.places();
     let mut kept = Kept::of(buf);
     for line in lines {
@@ -123,7 +124,7 @@ pub fn request(out: &mut Vec<u8>, req: &WireReq<'_>, work: &Work, ip: &[u8], fra
             known if replaced.has(known) => continue,
             _ => {}
         }
-        if !is_replaced(ops, line.name) {
+        if !replaced_fields.has(line.name) {
             kept.put(out, &line);
         }
     }
@@ -168,6 +169,7 @@ pub fn response<'a>(
     out.extend_from_slice(head.date);
     out.extend_from_slice(b"\r\n");
     let mut named = false;
+    let replaced = Replaced::by(head.ops);
     let mut kept = Kept::of(buf);
     for line in lines {
         let Line { known, name, .. } = line;
@@ -180,7 +182,7 @@ pub fn response<'a>(
             continue;
         }
         let own = |nominated: &&[u8]| nominated.eq_ignore_ascii_case(name);
-        if !is_replaced(head.ops, name) && !head.nominated.iter().any(own) {
+        if !replaced.has(name) && !head.nominated.iter().any(own) {
             kept.put(out, &line);
         }
     }
@@ -242,13 +244,35 @@ fn put(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Whether changes take the original values of a field away. Only the first change of a name says:
-/// a `set` or `remove` forgets what came before it.
-fn is_replaced(ops: &[HeaderOp], name: &[u8]) -> bool {
-    let first = ops
-        .iter()
-        .find(|op| op.key().lower().len() == name.len() && op.key().is(name));
-    matches!(first, Some(HeaderOp::Set(..) | HeaderOp::Remove(_)))
+/// The changes that take original values of a field away.
+struct Replaced<'a> {
+    ops: &'a [HeaderOp],
+    /// The lengths of their names, the longest ones as one: most fields differ from all by it.
+    lengths: u64,
+}
+
+impl<'a> Replaced<'a> {
+    fn by(ops: &'a [HeaderOp]) -> Replaced<'a> {
+        let lengths = ops.iter().map(|op| Self::bit(op.key().spelled_bytes()));
+        Replaced {
+            ops,
+            lengths: lengths.fold(0, |all, bit| all | bit),
+        }
+    }
+
+    fn bit(name: &[u8]) -> u64 {
+        1 << name.len().min(63)
+    }
+
+    /// Whether a field is among them. Only the first change of a name says: a `set` or `remove`
+    /// forgets what came before it.
+    fn has(&self, name: &[u8]) -> bool {
+        if self.lengths & Self::bit(name) == 0 {
+            return false;
+        }
+        let first = self.ops.iter().find(|op| op.key().is(name));
+        matches!(first, Some(HeaderOp::Set(..) | HeaderOp::Remove(_)))
+    }
 }
 
 /// Names that plugins cannot set: they would contradict what is written here.
