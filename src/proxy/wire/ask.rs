@@ -1,7 +1,7 @@
 //! The request sent, and the wait for the head of its answer.
 
 use std::future::poll_fn;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use super::Client;
@@ -141,50 +141,58 @@ impl Run<'_> {
         let (stream, upload) = (&mut *self.stream, &mut self.upload);
         let Client { inb, deadline, .. } = &mut *self.client;
         let limits = &self.core.limits;
-        let mut waiting = false;
+        let patience = stream.patience();
+        let (mut waiting, mut long) = (false, patience.is_zero());
         poll_fn(|cx| {
-            let mut source = Source {
-                stream: &mut *stream,
-                inb: &mut *inb,
-            };
-            let _ = upload.poll(cx, &mut source, link);
-            if let Some(End::Failed(fault)) = &mut upload.end {
-                let fault = std::mem::replace(fault, FaultKind::ClientGone.into());
-                return Poll::Ready(Err(Failure::Client(fault)));
-            }
-            if let Poll::Ready(read) = buffers::poll_read(cx, link, window) {
-                return Poll::Ready(Ok(read));
-            }
-            if matches!(upload.end, Some(End::Complete)) {
-                buffers::give_back(&mut upload.out);
-                if is_gone(cx, stream, inb, upload.used()) {
-                    return Poll::Ready(Err(Failure::Client(FaultKind::ClientGone.into())));
+            loop {
+                let mut source = Source {
+                    stream: &mut *stream,
+                    inb: &mut *inb,
+                };
+                let _ = upload.poll(cx, &mut source, link);
+                if let Some(End::Failed(fault)) = &mut upload.end {
+                    let fault = std::mem::replace(fault, FaultKind::ClientGone.into());
+                    return Poll::Ready(Err(Failure::Client(fault)));
                 }
-            }
-            let slow = upload.end.is_none() && upload.waiting == Waiting::Client;
-            if slow {
-                deadline.set_at(upload.due(limits));
-                waiting = false;
-            } else if !waiting || upload.moved {
+                if let Poll::Ready(read) = buffers::poll_read(cx, link, window) {
+                    return Poll::Ready(Ok(read));
+                }
+                if matches!(upload.end, Some(End::Complete)) {
+                    buffers::give_back(&mut upload.out);
+                    if long && is_gone(cx, stream, inb, upload.used()) {
+                        return Poll::Ready(Err(Failure::Client(FaultKind::ClientGone.into())));
+                    }
+                }
+                let slow = upload.end.is_none() && upload.waiting == Waiting::Client;
                 let limit = match &upload.end {
                     Some(_) => timeouts.read,
                     None => timeouts.send,
                 };
-                // The first wait begins as soon as the try.
-                deadline.set_from(started.take(), limit);
-                (waiting, upload.moved) = (true, false);
-                upload.not_due();
-            }
-            deadline.poll(cx).map(|()| {
-                Err(if slow {
+                let brief = !long && upload.end.is_some() && limit > patience;
+                if slow {
+                    deadline.set_at(upload.due(limits));
+                    waiting = false;
+                } else if !waiting || upload.moved {
+                    // The first wait begins as soon as the try.
+                    deadline.set_from(started.take(), if brief { patience } else { limit });
+                    (waiting, upload.moved) = (true, false);
+                    upload.not_due();
+                }
+                ready!(deadline.poll(cx));
+                if brief && !slow {
+                    long = true;
+                    deadline.set(limit - patience);
+                    continue;
+                }
+                return Poll::Ready(Err(if slow {
                     Failure::Client(FaultKind::SlowBody.into())
                 } else {
                     Failure::Upstream {
                         fault: FaultKind::UpstreamTimeout.into(),
                         closed: false,
                     }
-                })
-            })
+                }));
+            }
         })
         .await
     }

@@ -7,7 +7,7 @@
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep_until};
@@ -59,7 +59,7 @@ impl Deadline {
     /// Ready when the time is over.
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
-            std::task::ready!(self.timer.as_mut().poll(cx));
+            ready!(self.timer.as_mut().poll(cx));
             if Instant::now() >= self.at {
                 return Poll::Ready(());
             }
@@ -75,15 +75,35 @@ impl Deadline {
         limit: Duration,
         mut operation: impl FnMut(&mut Context<'_>, &mut bool) -> Poll<T>,
     ) -> Option<T> {
+        self.within_patient(limit, Duration::ZERO, |cx, moved, _| operation(cx, moved))
+            .await
+    }
+
+    /// As [`within`](Self::within). The operation is told when it has waited for `patience`, and may
+    /// from then on do what is not worth doing in short waits.
+    pub async fn within_patient<T>(
+        &mut self,
+        limit: Duration,
+        patience: Duration,
+        mut operation: impl FnMut(&mut Context<'_>, &mut bool, bool) -> Poll<T>,
+    ) -> Option<T> {
         let mut moved = true;
+        let mut long = patience.is_zero();
         poll_fn(|cx| {
-            if let Poll::Ready(done) = operation(cx, &mut moved) {
-                return Poll::Ready(Some(done));
+            loop {
+                if let Poll::Ready(done) = operation(cx, &mut moved, long) {
+                    return Poll::Ready(Some(done));
+                }
+                if std::mem::take(&mut moved) {
+                    self.set(if long { limit } else { limit.min(patience) });
+                }
+                ready!(self.poll(cx));
+                if long || limit <= patience {
+                    return Poll::Ready(None);
+                }
+                long = true;
+                self.set(limit - patience);
             }
-            if std::mem::take(&mut moved) {
-                self.set(limit);
-            }
-            self.poll(cx).map(|()| None)
         })
         .await
     }
@@ -127,6 +147,25 @@ mod tests {
         assert_eq!(deadline.within(Duration::from_secs(5), moving).await, None);
         // Ticks at 0, 4 and 8 seconds, then nothing more.
         assert_eq!(start.elapsed().as_secs(), 13);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_long_wait_is_told_so() {
+        for (limit, told) in [(60, Some(4)), (4, None), (3, None)] {
+            let mut deadline = Deadline::new(Duration::from_secs(60));
+            let start = Instant::now();
+            let mut since = None;
+            let waiting = |_: &mut Context<'_>, _: &mut bool, long: bool| {
+                if long {
+                    since.get_or_insert_with(|| start.elapsed().as_secs());
+                }
+                Poll::<()>::Pending
+            };
+            let limit = Duration::from_secs(limit);
+            let patience = Duration::from_secs(4);
+            let end = deadline.within_patient(limit, patience, waiting).await;
+            assert_eq!((end, since, start.elapsed()), (None, told, limit));
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -418,7 +418,8 @@ impl Relay {
         let Client { inb, deadline, .. } = &mut *run.client;
         let (stream, upload) = (&mut *run.stream, &mut run.upload);
         let (link, window) = (&mut self.linked.link, &mut self.window);
-        let read = deadline.within(self.timeouts.read, |cx, _| {
+        let patience = stream.patience();
+        let read = deadline.within_patient(self.timeouts.read, patience, |cx, _, long| {
             if upload.end.is_none() {
                 let mut source = Source {
                     stream: &mut *stream,
@@ -430,7 +431,7 @@ impl Relay {
                 return Poll::Ready(Ok(read));
             }
             let sent = matches!(upload.end, Some(End::Complete));
-            if sent && is_gone(cx, stream, inb, upload.used()) {
+            if sent && long && is_gone(cx, stream, inb, upload.used()) {
                 return Poll::Ready(Err(FaultKind::ClientGone));
             }
             Poll::Pending
