@@ -91,7 +91,8 @@ impl AsyncWrite for Link {
     fn is_write_vectored(&self) -> bool {
         match self {
             Link::Plain(stream) => stream.is_write_vectored(),
-            Link::Pingora(stream) => stream.is_write_vectored(),
+            // Pingora's type says it can, and makes a TLS record of each piece.
+            Link::Pingora(_) => false,
         }
     }
 
