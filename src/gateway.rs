@@ -164,9 +164,6 @@ fn hostname() -> String {
 
 /// Serves until a signal ends it.
 pub fn run(config: &Path, upgrade: bool) -> ExitCode {
-    // A huge page keeps two MiB for the sake of one small buffer: 10 MiB of 30 after the start.
-    // Where the kernel has no such switch, it is that much more.
-    let _ = nix::sys::prctl::set_thp_disable(true);
     let (settings, mut warnings) = match settings(config) {
         Ok(read) => read,
         Err(problems) => return refused(&problems),
