@@ -172,3 +172,6 @@ impl GetSocketDigest for Given {
         Some(Arc::clone(&self.digest))
     }
 }
+
+#[cfg(test)]
+mod tests;
