@@ -5,6 +5,7 @@
 //! [`upstream`], [`tls`], [`observe`]. [`gateway`] starts and stops it all.
 #![cfg_attr(test, allow(clippy::needless_pass_by_value))] // `check(json!(…))` reads best by value.
 
+mod background;
 pub mod config;
 pub mod document;
 pub mod gateway;

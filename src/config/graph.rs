@@ -10,11 +10,12 @@ mod ranks;
 mod routes;
 mod unknown;
 
+use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use lockgate_plugin::{Problem, Problems};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use serde_json::Value;
 
 use super::compile::instance::Workshop;
@@ -36,6 +37,8 @@ pub enum Change {
     /// It is there with this content, at this position among all of its source. Without a position
     /// it stays where it was, or is the last.
     Put(Key, Arc<Value>, Option<usize>),
+    /// It did not change, and is at this position among all of its source.
+    Stay(Key, usize),
     /// It is gone.
     Delete(Key),
 }
@@ -43,7 +46,7 @@ pub enum Change {
 impl Change {
     fn key(&self) -> &Key {
         match self {
-            Change::Put(key, ..) | Change::Delete(key) => key,
+            Change::Put(key, ..) | Change::Stay(key, _) | Change::Delete(key) => key,
         }
     }
 }
@@ -69,7 +72,7 @@ pub struct Graph {
     workshop: Workshop,
     resolver: Option<Resolver>,
     /// Fingerprints of everything accepted, to skip what did not change.
-    prints: FxHashMap<Key, u128>,
+    prints: FxHashMap<Key, u64>,
     routes: FxHashMap<Arc<str>, RouteNode>,
     services: FxHashMap<Arc<str>, ServiceNode>,
     upstreams: FxHashMap<Arc<str>, Arc<Upstream>>,
@@ -152,22 +155,25 @@ impl Graph {
         }
     }
 
-    /// The changes that lead from what is there to exactly `resources`.
-    pub fn difference(&self, resources: Vec<(Key, Arc<Value>)>) -> Vec<Change> {
-        let wanted: rustc_hash::FxHashSet<&Key> = resources.iter().map(|(key, _)| key).collect();
-        let gone: Vec<Key> = self
-            .prints
-            .keys()
-            .filter(|key| !wanted.contains(key))
-            .cloned()
-            .collect();
-        let mut changes: Vec<Change> = gone.into_iter().map(Change::Delete).collect();
-        changes.extend(
-            resources
-                .into_iter()
-                .enumerate()
-                .map(|(at, (key, value))| Change::Put(key, value, Some(at))),
-        );
+    /// The changes that lead from what is there to exactly `resources`. Only what differs is copied.
+    pub fn difference<V: Borrow<Value>>(
+        &self,
+        resources: impl IntoIterator<Item = (Key, V)>,
+    ) -> Vec<Change> {
+        let mut wanted = FxHashSet::default();
+        let mut there = Vec::new();
+        for (at, (key, value)) in resources.into_iter().enumerate() {
+            let value = value.borrow();
+            wanted.insert(key.clone());
+            there.push(if self.prints.get(&key) == Some(&fingerprint(value)) {
+                Change::Stay(key, at)
+            } else {
+                Change::Put(key, Arc::new(value.clone()), Some(at))
+            });
+        }
+        let gone = self.prints.keys().filter(|key| !wanted.contains(*key));
+        let mut changes: Vec<Change> = gone.cloned().map(Change::Delete).collect();
+        changes.append(&mut there);
         changes
     }
 
@@ -200,7 +206,6 @@ impl Graph {
         let known = self.last_rank;
         let mut places = Vec::new();
         for change in changes {
-            let key = change.key().clone();
             match change {
                 Change::Put(key, raw, at) => {
                     if let (Kind::Route | Kind::Ssl, Some(at)) = (key.kind, at) {
@@ -208,7 +213,12 @@ impl Graph {
                     }
                     self.put(key, &raw, &mut dirty, &mut applied);
                 }
-                Change::Delete(_) => {
+                Change::Stay(key, at) => {
+                    if matches!(key.kind, Kind::Route | Kind::Ssl) {
+                        places.push((at, key));
+                    }
+                }
+                Change::Delete(key) => {
                     if self.prints.remove(&key).is_some() {
                         self.forget(&key, &mut dirty);
                         applied.changed.push(key);

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use lockgate_plugin::Problems;
+use serde_json::map::Entry;
 use serde_json::{Map, Value};
 
 use super::{MAX_COPIED_NODES, MAX_DEPTH, MAX_NODES, MAX_TEXT, count, problem};
@@ -267,7 +268,14 @@ impl<'f> Tree<'f> {
         };
         match key.take() {
             Some((Key::Text(key), spot)) => {
-                if map.contains_key(&key) {
+                let taken = match map.entry(key) {
+                    Entry::Vacant(free) => {
+                        free.insert(node.value);
+                        None
+                    }
+                    Entry::Occupied(first) => Some(first.key().clone()),
+                };
+                if let Some(key) = taken {
                     let at = map.keys().position(|k| *k == key).unwrap_or_default();
                     let first = self
                         .pending
@@ -280,7 +288,6 @@ impl<'f> Tree<'f> {
                     );
                     return self.report(spot.place(), message);
                 }
-                map.insert(key, node.value);
                 self.pending.push(Spot {
                     children: node.spot.children,
                     ..spot
