@@ -27,6 +27,7 @@ use crate::config::source::file::{FileSource, Format};
 use crate::config::writer::{Report, SharedReport, Writer};
 use crate::observe::access_log::{self, AccessLog};
 use crate::observe::status::{MetricsPage, StatusPage};
+use crate::open_files;
 use crate::proxy::core::{ClientLimits, Core, Stats};
 use crate::proxy::front::Front;
 use crate::proxy::general::General;
@@ -170,6 +171,7 @@ pub fn run(config: &Path, upgrade: bool) -> ExitCode {
         eprintln!("the log cannot be opened: {error}");
         return ExitCode::FAILURE;
     }
+    open_files::raise(settings.lockgate.max_connections);
     let (resolver, lookups) = Resolver::new();
     let loaded = match load(&settings, Some(resolver)) {
         Ok(loaded) => loaded,

@@ -11,6 +11,7 @@ pub mod document;
 pub mod gateway;
 pub mod inspect;
 pub mod observe;
+mod open_files;
 pub mod proxy;
 pub mod router;
 pub mod settings;
