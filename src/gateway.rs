@@ -163,7 +163,7 @@ fn hostname() -> String {
 
 /// Serves until a signal ends it.
 pub fn run(config: &Path, upgrade: bool) -> ExitCode {
-    let (settings, mut warnings) = match settings(config) {
+    let (mut settings, mut warnings) = match settings(config) {
         Ok(read) => read,
         Err(problems) => return refused(&problems),
     };
@@ -171,7 +171,7 @@ pub fn run(config: &Path, upgrade: bool) -> ExitCode {
         eprintln!("the log cannot be opened: {error}");
         return ExitCode::FAILURE;
     }
-    open_files::raise(settings.lockgate.max_connections);
+    settings.lockgate.max_connections = open_files::raise(settings.lockgate.max_connections);
     let (resolver, lookups) = Resolver::new();
     let loaded = match load(&settings, Some(resolver)) {
         Ok(loaded) => loaded,
