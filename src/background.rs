@@ -19,10 +19,10 @@ use crate::config::writer::Writer;
 use crate::settings::Settings;
 use crate::upstream::{Lookups, Sweeper};
 
-/// How far below the workers the configuration stands when both want the same core: a worker that
-/// wakes up runs at once, instead of behind some milliseconds of reading and compiling. Not lower:
-/// on a machine without a free core an edit still gets a tenth of one.
-const CONFIG_NICE: i32 = 10;
+/// How far below the workers the configuration stands when both want the same core: it does not take
+/// the core from a worker that runs. What it does once it has it, see [`Pace`](crate::pace::Pace).
+/// Not lower: on a machine without a free core an edit still has to arrive.
+const CONFIG_NICE: i32 = 5;
 
 /// The thread that changes the configuration: reading, compiling, swapping and freeing what was
 /// replaced happen beside the workers, never on them.

@@ -12,6 +12,7 @@ pub mod gateway;
 pub mod inspect;
 pub mod observe;
 mod open_files;
+mod pace;
 pub mod proxy;
 pub mod router;
 pub mod settings;

@@ -25,6 +25,7 @@ use super::decode::{Resource, decode, fingerprint};
 use super::kind::{Key, Kind};
 use super::resource::{Ssl, Upstream as UpstreamResource};
 use super::snapshot::Snapshot;
+use crate::pace::Pace;
 use crate::router::{Mode, Router};
 use crate::tls::{SniEntry, SniTable};
 use crate::upstream::{Resolver, Upstream};
@@ -162,7 +163,9 @@ impl Graph {
     ) -> Vec<Change> {
         let mut wanted = FxHashSet::default();
         let mut there = Vec::new();
+        let mut pace = Pace::start();
         for (at, (key, value)) in resources.into_iter().enumerate() {
+            pace.step();
             let value = value.borrow();
             wanted.insert(key.clone());
             there.push(if self.prints.get(&key) == Some(&fingerprint(value)) {
@@ -205,7 +208,9 @@ impl Graph {
         changes.sort_by_key(|change| change.key().kind);
         let known = self.last_rank;
         let mut places = Vec::new();
+        let mut pace = Pace::start();
         for change in changes {
+            pace.step();
             match change {
                 Change::Put(key, raw, at) => {
                     if let (Kind::Route | Kind::Ssl, Some(at)) = (key.kind, at) {
@@ -546,7 +551,9 @@ impl Graph {
         for name in &dirty.consumers {
             self.compile_consumer(name);
         }
+        let mut pace = Pace::start();
         for id in &dirty.routes {
+            pace.step();
             self.compile_route(id);
         }
         if dirty.global {

@@ -9,6 +9,8 @@ use lockgate_plugin::Problems;
 use serde_json::map::Entry;
 use serde_json::{Map, Value};
 
+use crate::pace::Pace;
+
 use super::{MAX_COPIED_NODES, MAX_DEPTH, MAX_NODES, MAX_TEXT, count, problem};
 
 /// Where one part was written.
@@ -110,6 +112,7 @@ pub(super) struct Tree<'f> {
     pending: Vec<Spot>,
     spots: Vec<Spot>,
     nodes: usize,
+    pace: Pace,
     copied: Size,
     root: Option<Node>,
     problems: Problems,
@@ -123,6 +126,7 @@ impl<'f> Tree<'f> {
             pending: Vec::new(),
             spots: Vec::new(),
             nodes: 0,
+            pace: Pace::start(),
             copied: Size::default(),
             root: None,
             problems: Problems::default(),
@@ -246,6 +250,7 @@ impl<'f> Tree<'f> {
     /// Puts a complete value where the innermost container waits for one.
     pub(super) fn put(&mut self, node: Node) -> Result<(), Problems> {
         self.nodes += 1;
+        self.pace.step();
         let place = node.spot.place();
         if self.nodes + self.copied.nodes > MAX_NODES {
             return Err(self.fail(place, format!("has more than {MAX_NODES} values")));
