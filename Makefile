@@ -5,13 +5,13 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 # Every verb is a sequence; cargo itself uses the cores.
 .NOTPARALLEL:
-.PHONY: help run test quick fmt lint unit cases ci docs bench micro load instructions memory targets count edits smoke fuzz fuzz-lanes deny conformance setup
+.PHONY: help run test quick fmt lint unit cases ci docs bench micro load instructions memory silent targets count edits smoke fuzz fuzz-lanes deny conformance setup
 
 # conformance: the checkout of APISIX, what of it to replay, and the replayer.
 SUITE ?=
 ONLY ?=
 REPLAY ?= ../shared/conformance/replay.py
-# cases, load, instructions, memory, edits: passed on to the runner.
+# cases, load, instructions, memory, silent, edits: passed on to the runner.
 ARGS ?=
 # instructions: 1 records what a small GET costs instead.
 RECORD ?=
@@ -69,6 +69,9 @@ instructions: ## User instructions and allocations per request under valgrind; R
 
 memory: ## Resident memory with 10,000 idle keep-alive connections
 	@bash bench/load/run.sh memory $(ARGS)
+
+silent: ## As many connections as may be open that send nothing: memory, who is served, how they end
+	@bash bench/load/run.sh silent $(ARGS)
 
 targets: ## The targets beside what was measured last
 	@bash bench/load/run.sh targets

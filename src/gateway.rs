@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime};
 
 use lockgate_plugin::request::ServerFacts;
@@ -17,8 +17,8 @@ use pingora_core::protocols::l4::stream::L4BufferSettings;
 use pingora_core::server::configuration::{Opt, ServerConf};
 use pingora_core::server::{RunArgs, Server};
 use pingora_core::services::listening::Service;
-use tokio::sync::mpsc;
 
+use crate::background;
 use crate::config::catalogue::Catalogue;
 use crate::config::compile::instance::Workshop;
 use crate::config::graph::Graph;
@@ -27,6 +27,7 @@ use crate::config::source::file::{FileSource, Format};
 use crate::config::writer::{Report, SharedReport, Writer};
 use crate::observe::access_log::{self, AccessLog};
 use crate::observe::status::{MetricsPage, StatusPage};
+use crate::open_files;
 use crate::proxy::core::{ClientLimits, Core, Stats};
 use crate::proxy::front::Front;
 use crate::proxy::general::General;
@@ -109,11 +110,7 @@ pub fn load(
     };
     let mut source = FileSource::new(path, format, |name| std::env::var(name).ok());
     let batch = source.load().map_err(|problems| (problems, Vec::new()))?;
-    let wanted = batch
-        .resources
-        .iter()
-        .map(|(key, value, _)| (key.clone(), Arc::clone(value)));
-    let changes = graph.difference(wanted.collect());
+    let changes = graph.difference(batch.wanted());
     let mut applied = graph.apply(changes);
     batch.locate(&mut applied.problems);
     batch.locate(&mut applied.warnings);
@@ -164,7 +161,7 @@ fn hostname() -> String {
 
 /// Serves until a signal ends it.
 pub fn run(config: &Path, upgrade: bool) -> ExitCode {
-    let (settings, mut warnings) = match settings(config) {
+    let (mut settings, mut warnings) = match settings(config) {
         Ok(read) => read,
         Err(problems) => return refused(&problems),
     };
@@ -172,6 +169,7 @@ pub fn run(config: &Path, upgrade: bool) -> ExitCode {
         eprintln!("the log cannot be opened: {error}");
         return ExitCode::FAILURE;
     }
+    settings.lockgate.max_connections = open_files::raise(settings.lockgate.max_connections);
     let (resolver, lookups) = Resolver::new();
     let loaded = match load(&settings, Some(resolver)) {
         Ok(loaded) => loaded,
@@ -286,8 +284,9 @@ fn serve(
         server.add_service(small_service("metrics", settings.prometheus.addr, page));
     }
 
-    start_config_thread(Writer::new(graph, live, report), source, lookups, sweeper)?;
-    start_readiness_thread(settings, listening)?;
+    background::start_config_thread(Writer::new(graph, live, report), source)?;
+    background::start_upkeep_thread(lookups, sweeper)?;
+    background::start_readiness_thread(settings, listening)?;
     exit_when_idle(server.watch_execution_phase(), Arc::clone(&stats));
     let signals = Signals {
         upgrade_sock: settings.lockgate.upgrade_sock.clone(),
@@ -464,65 +463,4 @@ fn small_service<A>(name: &str, addr: SocketAddr, page: A) -> Service<A> {
     service.threads = Some(1);
     service.add_listener(ListenerConfig::tcp(addr.to_string()));
     service
-}
-
-/// The thread that changes the configuration: reading, compiling and swapping happen beside the
-/// workers, never on them.
-fn start_config_thread(
-    writer: Writer,
-    source: FileSource,
-    lookups: Lookups,
-    sweeper: Arc<Sweeper>,
-) -> anyhow::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
-    std::thread::Builder::new()
-        .name("config".into())
-        .spawn(move || {
-            runtime.block_on(async {
-                let (batches, rx) = mpsc::channel(1);
-                tokio::join!(
-                    source.run(batches),
-                    writer.run(rx),
-                    lookups.run(),
-                    sweeper.run(),
-                );
-            });
-        })?;
-    Ok(())
-}
-
-/// Says that the process is ready once every listener accepts a connection.
-fn start_readiness_thread(settings: &Settings, listening: Arc<AtomicBool>) -> anyhow::Result<()> {
-    const LOOK: Duration = Duration::from_millis(10);
-    let addrs: Vec<SocketAddr> = settings
-        .listen
-        .iter()
-        .chain(&settings.tls.listen)
-        .map(|listen| reachable(listen.addr))
-        .collect();
-    std::thread::Builder::new()
-        .name("readiness".into())
-        .spawn(move || {
-            #[allow(clippy::disallowed_methods)] // A thread of its own that has nothing else to do.
-            while !addrs.iter().all(|addr| {
-                std::net::TcpStream::connect_timeout(addr, Duration::from_secs(1)).is_ok()
-            }) {
-                std::thread::sleep(LOOK);
-            }
-            listening.store(true, Ordering::Release);
-            tracing::info!("ready");
-        })?;
-    Ok(())
-}
-
-/// An address to connect to for one to listen on.
-fn reachable(addr: SocketAddr) -> SocketAddr {
-    let ip = match addr.ip() {
-        ip if !ip.is_unspecified() => ip,
-        std::net::IpAddr::V4(_) => std::net::Ipv4Addr::LOCALHOST.into(),
-        std::net::IpAddr::V6(_) => std::net::Ipv6Addr::LOCALHOST.into(),
-    };
-    SocketAddr::new(ip, addr.port())
 }

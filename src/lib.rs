@@ -5,12 +5,15 @@
 //! [`upstream`], [`tls`], [`observe`]. [`gateway`] starts and stops it all.
 #![cfg_attr(test, allow(clippy::needless_pass_by_value))] // `check(json!(…))` reads best by value.
 
+mod background;
 pub mod config;
 pub mod document;
 pub mod gateway;
 pub mod inspect;
 pub mod link;
 pub mod observe;
+mod open_files;
+mod pace;
 pub mod proxy;
 pub mod router;
 pub mod settings;

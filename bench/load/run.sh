@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Measures: run.sh load|instructions|memory|edits|count|targets [OPTION...]. Builds the release
+# Measures: run.sh load|instructions|memory|silent|edits|count|targets [OPTION...]. Builds the release
 # first; the options are those of the Python program (--help). `make load ARGS=...` calls this.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -8,7 +8,7 @@ shift || true
 purpose=bench
 floor=1
 case $kind in
-  load | instructions | memory | edits) ;;
+  load | instructions | memory | silent | edits) ;;
   count)
     purpose=count
     floor=
@@ -18,7 +18,7 @@ case $kind in
     purpose=
     ;;
   *)
-    echo "bench: unknown measurement $kind; known: load, instructions, memory, edits, count, targets" >&2
+    echo "bench: unknown measurement $kind; known: load, instructions, memory, silent, edits, count, targets" >&2
     exit 2
     ;;
 esac

@@ -70,12 +70,7 @@ fn read(text: &str) -> Result<Value, Problems> {
         metadata: Default::default(),
     };
     let mut graph = Graph::new(workshop, Mode::HostUri, None);
-    let wanted = batch.resources.iter();
-    let changes = graph.difference(
-        wanted
-            .map(|(key, value, _)| (key.clone(), value.clone()))
-            .collect(),
-    );
+    let changes = graph.difference(batch.wanted());
     let mut applied = graph.apply(changes);
     applied.problems.extend(applied.warnings);
     applied.problems.extend(batch.warnings);

@@ -19,7 +19,7 @@ mod plugins;
 mod tests;
 
 pub use fingerprint::fingerprint;
-pub use layout::split;
+pub use layout::{Slot, split};
 pub use meta::split_meta;
 use plugins::Owner;
 

@@ -10,11 +10,12 @@ mod ranks;
 mod routes;
 mod unknown;
 
+use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use lockgate_plugin::{Problem, Problems};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use serde_json::Value;
 
 use super::compile::instance::Workshop;
@@ -24,6 +25,7 @@ use super::decode::{Resource, decode, fingerprint};
 use super::kind::{Key, Kind};
 use super::resource::{Ssl, Upstream as UpstreamResource};
 use super::snapshot::Snapshot;
+use crate::pace::Pace;
 use crate::router::{Mode, Router};
 use crate::tls::{SniEntry, SniTable};
 use crate::upstream::{Resolver, Upstream};
@@ -36,6 +38,8 @@ pub enum Change {
     /// It is there with this content, at this position among all of its source. Without a position
     /// it stays where it was, or is the last.
     Put(Key, Arc<Value>, Option<usize>),
+    /// It did not change, and is at this position among all of its source.
+    Stay(Key, usize),
     /// It is gone.
     Delete(Key),
 }
@@ -43,7 +47,7 @@ pub enum Change {
 impl Change {
     fn key(&self) -> &Key {
         match self {
-            Change::Put(key, ..) | Change::Delete(key) => key,
+            Change::Put(key, ..) | Change::Stay(key, _) | Change::Delete(key) => key,
         }
     }
 }
@@ -69,7 +73,7 @@ pub struct Graph {
     workshop: Workshop,
     resolver: Option<Resolver>,
     /// Fingerprints of everything accepted, to skip what did not change.
-    prints: FxHashMap<Key, u128>,
+    prints: FxHashMap<Key, u64>,
     routes: FxHashMap<Arc<str>, RouteNode>,
     services: FxHashMap<Arc<str>, ServiceNode>,
     upstreams: FxHashMap<Arc<str>, Arc<Upstream>>,
@@ -152,22 +156,27 @@ impl Graph {
         }
     }
 
-    /// The changes that lead from what is there to exactly `resources`.
-    pub fn difference(&self, resources: Vec<(Key, Arc<Value>)>) -> Vec<Change> {
-        let wanted: rustc_hash::FxHashSet<&Key> = resources.iter().map(|(key, _)| key).collect();
-        let gone: Vec<Key> = self
-            .prints
-            .keys()
-            .filter(|key| !wanted.contains(key))
-            .cloned()
-            .collect();
-        let mut changes: Vec<Change> = gone.into_iter().map(Change::Delete).collect();
-        changes.extend(
-            resources
-                .into_iter()
-                .enumerate()
-                .map(|(at, (key, value))| Change::Put(key, value, Some(at))),
-        );
+    /// The changes that lead from what is there to exactly `resources`. Only what differs is copied.
+    pub fn difference<V: Borrow<Value>>(
+        &self,
+        resources: impl IntoIterator<Item = (Key, V)>,
+    ) -> Vec<Change> {
+        let mut wanted = FxHashSet::default();
+        let mut there = Vec::new();
+        let mut pace = Pace::start();
+        for (at, (key, value)) in resources.into_iter().enumerate() {
+            pace.step();
+            let value = value.borrow();
+            wanted.insert(key.clone());
+            there.push(if self.prints.get(&key) == Some(&fingerprint(value)) {
+                Change::Stay(key, at)
+            } else {
+                Change::Put(key, Arc::new(value.clone()), Some(at))
+            });
+        }
+        let gone = self.prints.keys().filter(|key| !wanted.contains(*key));
+        let mut changes: Vec<Change> = gone.cloned().map(Change::Delete).collect();
+        changes.append(&mut there);
         changes
     }
 
@@ -199,8 +208,9 @@ impl Graph {
         changes.sort_by_key(|change| change.key().kind);
         let known = self.last_rank;
         let mut places = Vec::new();
+        let mut pace = Pace::start();
         for change in changes {
-            let key = change.key().clone();
+            pace.step();
             match change {
                 Change::Put(key, raw, at) => {
                     if let (Kind::Route | Kind::Ssl, Some(at)) = (key.kind, at) {
@@ -208,7 +218,12 @@ impl Graph {
                     }
                     self.put(key, &raw, &mut dirty, &mut applied);
                 }
-                Change::Delete(_) => {
+                Change::Stay(key, at) => {
+                    if matches!(key.kind, Kind::Route | Kind::Ssl) {
+                        places.push((at, key));
+                    }
+                }
+                Change::Delete(key) => {
                     if self.prints.remove(&key).is_some() {
                         self.forget(&key, &mut dirty);
                         applied.changed.push(key);
@@ -536,7 +551,9 @@ impl Graph {
         for name in &dirty.consumers {
             self.compile_consumer(name);
         }
+        let mut pace = Pace::start();
         for id in &dirty.routes {
+            pace.step();
             self.compile_route(id);
         }
         if dirty.global {

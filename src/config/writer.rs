@@ -74,11 +74,7 @@ impl Writer {
 
     fn take(&mut self, batch: Batch) {
         let started = Instant::now();
-        let wanted = batch
-            .resources
-            .iter()
-            .map(|(key, value, _)| (key.clone(), Arc::clone(value)));
-        let changes = self.graph.difference(wanted.collect());
+        let changes = self.graph.difference(batch.wanted());
         let mut applied = self.graph.apply(changes);
         batch.locate(&mut applied.problems);
         batch.locate(&mut applied.warnings);
@@ -142,6 +138,7 @@ mod tests {
     use super::*;
     use crate::config::catalogue::Catalogue;
     use crate::config::compile::instance::Workshop;
+    use crate::config::decode::Slot;
     use crate::config::kind::Kind;
     use crate::document::read_yaml;
     use crate::router::Mode;
@@ -152,10 +149,14 @@ mod tests {
     fn batch(uri: &str) -> Batch {
         let text = format!("routes: [{{id: 1, uri: {uri}, plugins: {{}}}}]");
         let document = read_yaml(text.as_bytes(), "f").unwrap();
-        let route = Arc::new(document.value()["routes"][0].clone());
+        let slot = Slot {
+            list: "routes",
+            at: 0,
+        };
         Batch {
-            resources: vec![(Key::new(Kind::Route, "1"), route, "routes[0]".to_owned())],
+            resources: vec![(Key::new(Kind::Route, "1"), slot)],
             document,
+            filled: None,
             warnings: Problems::default(),
         }
     }

@@ -6,7 +6,10 @@
 use std::sync::Arc;
 
 use lockgate_plugin::Problems;
+use serde_json::map::Entry;
 use serde_json::{Map, Value};
+
+use crate::pace::Pace;
 
 use super::{MAX_COPIED_NODES, MAX_DEPTH, MAX_NODES, MAX_TEXT, count, problem};
 
@@ -109,6 +112,7 @@ pub(super) struct Tree<'f> {
     pending: Vec<Spot>,
     spots: Vec<Spot>,
     nodes: usize,
+    pace: Pace,
     copied: Size,
     root: Option<Node>,
     problems: Problems,
@@ -122,6 +126,7 @@ impl<'f> Tree<'f> {
             pending: Vec::new(),
             spots: Vec::new(),
             nodes: 0,
+            pace: Pace::start(),
             copied: Size::default(),
             root: None,
             problems: Problems::default(),
@@ -245,6 +250,7 @@ impl<'f> Tree<'f> {
     /// Puts a complete value where the innermost container waits for one.
     pub(super) fn put(&mut self, node: Node) -> Result<(), Problems> {
         self.nodes += 1;
+        self.pace.step();
         let place = node.spot.place();
         if self.nodes + self.copied.nodes > MAX_NODES {
             return Err(self.fail(place, format!("has more than {MAX_NODES} values")));
@@ -267,7 +273,14 @@ impl<'f> Tree<'f> {
         };
         match key.take() {
             Some((Key::Text(key), spot)) => {
-                if map.contains_key(&key) {
+                let taken = match map.entry(key) {
+                    Entry::Vacant(free) => {
+                        free.insert(node.value);
+                        None
+                    }
+                    Entry::Occupied(first) => Some(first.key().clone()),
+                };
+                if let Some(key) = taken {
                     let at = map.keys().position(|k| *k == key).unwrap_or_default();
                     let first = self
                         .pending
@@ -280,7 +293,6 @@ impl<'f> Tree<'f> {
                     );
                     return self.report(spot.place(), message);
                 }
-                map.insert(key, node.value);
                 self.pending.push(Spot {
                     children: node.spot.children,
                     ..spot

@@ -224,7 +224,7 @@ pub(super) fn remove<T>(paths: &mut Paths<T>, key: &PathKey<'_>, entry: &Entry<T
 pub(super) fn dump<T>(paths: &Paths<T>, before: &str, lines: &mut Vec<String>) {
     paths.visit(|node| {
         for (kind, list) in ["=", "^"].into_iter().zip(node.slots()) {
-            for c in list.iter() {
+            for c in list.into_iter().flat_map(Candidates::iter) {
                 let (shape, uri, id) = (node.shape(), c.uri(), &c.entry.id);
                 let priority = c.entry.priority;
                 lines.push(format!("{before}{kind}{shape} {uri} -> {id} {priority}"));

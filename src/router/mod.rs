@@ -28,6 +28,7 @@
 
 mod candidate;
 mod host;
+mod leaf;
 mod path;
 mod predicate;
 #[cfg(test)]
@@ -262,7 +263,7 @@ impl<T> Router<T> {
         let mut all = Vec::new();
         for hosts in [&self.hosts_with_port, &self.hosts] {
             hosts.visit(|node| {
-                for paths in node.slots().into_iter().flatten() {
+                for paths in node.slots().into_iter().flatten().flatten() {
                     list(paths, &mut all);
                 }
             });
@@ -278,7 +279,7 @@ impl<T> Router<T> {
         for (name, hosts) in [("port ", &self.hosts_with_port), ("host ", &self.hosts)] {
             hosts.visit(|node| {
                 for (kind, paths) in ["=", "^"].into_iter().zip(node.slots()) {
-                    if let Some(paths) = paths {
+                    if let Some(Some(paths)) = paths {
                         let shape = node.shape();
                         candidate::dump(paths, &format!("{name}{kind}{shape} "), &mut lines);
                     }
@@ -300,7 +301,12 @@ impl<T> Router<T> {
 
 fn list<'r, T>(paths: &'r Paths<T>, all: &mut Vec<Listed<'r, T>>) {
     paths.visit(|node| {
-        for candidate in node.slots().into_iter().flat_map(Candidates::iter) {
+        for candidate in node
+            .slots()
+            .into_iter()
+            .flatten()
+            .flat_map(Candidates::iter)
+        {
             all.push(Listed {
                 host: candidate.host(),
                 uri: candidate.uri(),

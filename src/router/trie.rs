@@ -1,27 +1,37 @@
-//! A persistent radix trie over bytes.
+//! A persistent radix trie over bytes, which ends in small hashed tables.
 //!
-//! Every node has two slots: one for the key that ends there, one for all keys that continue from
+//! For every key there are two slots: one for the key itself, one for all keys that continue from
 //! there. Nodes are shared between clones; an edit copies the nodes on its way (`Arc::make_mut`),
 //! or changes them in place when nobody else holds them.
 //!
-//! The shape depends on the content only: every node but the root has a filled slot or at least
-//! two children, so a removal undoes an insertion exactly.
+//! The shape depends on the content only, so a removal undoes an insertion exactly: of a node with
+//! at most [`IN_LEAF`] filled slots below it, all are in one [`Leaf`]; one with more forks at the
+//! first byte in which its keys differ.
 
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::leaf::{self, Leaf, Record, shared};
+
+/// Most filled slots of a leaf. Few in tests: what a dozen routes make should have forks too.
+const IN_LEAF: usize = if cfg!(any(test, fuzzing)) {
+    3
+} else {
+    leaf::MOST
+};
+
 /// Label bytes kept inside a node. Most labels of a filled router are shorter; a longer one costs
 /// an allocation and a cache miss.
 const LABEL_INLINE: usize = 16;
 
-/// Children kept inside a node: forks are mostly binary.
+/// Children kept inside a node: many forks are binary.
 const CHILDREN_INLINE: usize = 2;
 
 /// First bytes of children kept inside a node: all digits, or as much as fits without growing it.
 const BYTES_INLINE: usize = 16;
 
-/// Which slot of a node.
+/// Which slot of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// The key itself.
@@ -30,7 +40,7 @@ pub(super) enum Kind {
     Prefix,
 }
 
-/// What a node holds for a key.
+/// What there is for a key.
 pub(super) trait Slot: Clone + Default {
     /// Whether it stands for nothing.
     fn is_vacant(&self) -> bool;
@@ -39,6 +49,8 @@ pub(super) trait Slot: Clone + Default {
 /// Prefix slots on the way to a key, shortest first. Nested prefixes beyond the inline size are
 /// rare and cost one allocation.
 pub(super) type Prefixes<'t, S> = SmallVec<[&'t S; 8]>;
+
+type Label = SmallVec<[u8; LABEL_INLINE]>;
 
 /// See the module.
 #[derive(Debug)]
@@ -62,14 +74,27 @@ impl<S: Slot> Default for Trie<S> {
     }
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 struct Node<S> {
+    /// Bytes between the parent and this node: what all keys here begin with.
+    label: Label,
+    below: Below<S>,
+}
+
+#[derive(Clone, Debug)]
+enum Below<S> {
+    Leaf(Leaf<S>),
+    Fork(Fork<S>),
+}
+
+#[derive(Clone, Debug)]
+struct Fork<S> {
     /// The first byte of each child's label, ascending; kept here so that a lookup touches only
     /// the child that it goes to.
     bytes: SmallVec<[u8; BYTES_INLINE]>,
     children: SmallVec<[Arc<Node<S>>; CHILDREN_INLINE]>,
-    /// Bytes between the parent and this node; empty only at the root.
-    label: SmallVec<[u8; LABEL_INLINE]>,
+    /// Filled slots, here and below.
+    count: usize,
     exact: S,
     prefix: S,
 }
@@ -77,7 +102,7 @@ struct Node<S> {
 impl<S: Slot> Trie<S> {
     /// Whether nothing is in it.
     pub(super) fn is_empty(&self) -> bool {
-        self.root.is_vacant() && self.root.children.is_empty()
+        self.root.count() == 0
     }
 
     /// The exact slot of a key, if filled; the filled prefix slots on the way are pushed.
@@ -90,99 +115,137 @@ impl<S: Slot> Trie<S> {
         let mut node = &*self.root;
         let mut rest = key;
         loop {
-            if !node.prefix.is_vacant() {
-                prefixes.push(&node.prefix);
+            rest = rest.strip_prefix(&*node.label)?;
+            let fork = match &node.below {
+                Below::Leaf(leaf) => return leaf.lookup(rest, prefixes),
+                Below::Fork(fork) => fork,
+            };
+            if !fork.prefix.is_vacant() {
+                prefixes.push(&fork.prefix);
             }
             let Some(first) = rest.first() else {
-                return Some(&node.exact).filter(|exact| !exact.is_vacant());
+                return Some(&fork.exact).filter(|exact| !exact.is_vacant());
             };
-            let at = node.bytes.iter().position(|byte| byte == first)?;
-            node = &node.children[at];
-            rest = rest.strip_prefix(&*node.label)?;
+            let at = fork.bytes.iter().position(|byte| byte == first)?;
+            node = &fork.children[at];
         }
     }
 
-    /// The slot of a key, if the key has a node.
+    /// The slot of a key, if filled.
     pub(super) fn get(&self, key: &[u8], kind: Kind) -> Option<&S> {
         let mut node = &*self.root;
         let mut rest = key;
-        while let Some(first) = rest.first() {
-            node = &node.children[node.child(*first).ok()?];
+        loop {
             rest = rest.strip_prefix(&*node.label)?;
+            let fork = match &node.below {
+                Below::Leaf(leaf) => return leaf.get(rest, kind),
+                Below::Fork(fork) => fork,
+            };
+            let Some(first) = rest.first() else {
+                return Some(fork.slot(kind)).filter(|slot| !slot.is_vacant());
+            };
+            node = &fork.children[fork.child(*first).ok()?];
         }
-        Some(node.slot(kind))
     }
 
-    /// Changes the slot of a key, with its node made before and removed after where needed.
+    /// Changes the slot of a key, which is vacant when the key is not there.
     pub(super) fn edit(&mut self, key: &[u8], kind: Kind, change: impl FnOnce(&mut S)) {
-        let node = self.make(key);
-        let slot = node.slot_mut(kind);
-        change(slot);
-        if node.is_vacant() {
-            self.prune(key);
+        if self.get(key, kind).is_none() {
+            let mut slot = S::default();
+            change(&mut slot);
+            if !slot.is_vacant() {
+                self.insert(key, kind, slot);
+            }
+        } else if let Some(slot) = self.get_mut(key, kind) {
+            change(slot);
+            if slot.is_vacant() {
+                self.remove(key, kind);
+            }
         }
     }
 
-    /// The node of a key, made if there is none.
-    fn make(&mut self, key: &[u8]) -> &mut Node<S> {
+    fn get_mut(&mut self, key: &[u8], kind: Kind) -> Option<&mut S> {
         let mut node = Arc::make_mut(&mut self.root);
         let mut rest = key;
-        while let Some(&first) = rest.first() {
-            let at = match node.child(first) {
-                Ok(at) => at,
-                Err(at) => {
-                    let mut leaf = Node::default();
-                    leaf.label.extend_from_slice(rest);
-                    node.adopt(at, first, leaf);
-                    return Arc::make_mut(&mut node.children[at]);
-                }
+        loop {
+            rest = rest.strip_prefix(&*node.label)?;
+            let fork = match &mut node.below {
+                Below::Leaf(leaf) => return leaf.get_mut(rest, kind),
+                Below::Fork(fork) => fork,
             };
-            node = Arc::make_mut(&mut node.children[at]);
-            let shared = node
-                .label
-                .iter()
-                .zip(rest)
-                .take_while(|(a, b)| a == b)
-                .count();
-            if shared < node.label.len() {
-                node.split(shared);
-            }
-            rest = &rest[shared..];
+            let Some(first) = rest.first() else {
+                return Some(fork.slot_mut(kind));
+            };
+            let at = fork.child(*first).ok()?;
+            node = Arc::make_mut(&mut fork.children[at]);
         }
-        node
     }
 
-    /// Restores the shape after the node of `key` has become vacant.
-    fn prune(&mut self, key: &[u8]) {
-        let mut parent = Arc::make_mut(&mut self.root);
+    /// Fills a slot that is vacant.
+    fn insert(&mut self, key: &[u8], kind: Kind, slot: S) {
+        let mut node = Arc::make_mut(&mut self.root);
         let mut rest = key;
-        let mut at_root = true;
-        while let Some(&first) = rest.first() {
-            let Ok(at) = parent.child(first) else { return };
-            let len = parent.children[at].label.len();
-            if len < rest.len() {
-                parent = Arc::make_mut(&mut parent.children[at]);
-                rest = &rest[len..];
-                at_root = false;
-                continue;
+        loop {
+            if node.count() == 0 {
+                *node = Node::alone(rest, kind, slot);
+                return;
             }
-            let node = Arc::make_mut(&mut parent.children[at]);
-            match node.children.len() {
-                0 => {
-                    parent.bytes.remove(at);
-                    parent.children.remove(at);
-                    if !at_root && parent.is_vacant() && parent.children.len() == 1 {
-                        parent.absorb();
-                    }
-                }
-                1 => node.absorb(),
-                _ => {}
+            let same = shared(&node.label, rest);
+            if same < node.label.len() {
+                node.split(same);
             }
-            return;
+            rest = &rest[same..];
+            node.burst_if_full();
+            let fork = match &mut node.below {
+                Below::Leaf(leaf) => return leaf.insert(Record::new(b"", rest, kind, slot)),
+                Below::Fork(fork) => fork,
+            };
+            fork.count += 1;
+            let Some(&first) = rest.first() else {
+                *fork.slot_mut(kind) = slot;
+                return;
+            };
+            match fork.child(first) {
+                Ok(at) => node = Arc::make_mut(&mut fork.children[at]),
+                Err(at) => return fork.adopt(at, first, Node::alone(rest, kind, slot)),
+            }
         }
     }
 
-    /// Calls `f` for every node with a filled slot, in the order of keys.
+    /// Restores the shape after the slot of a key has become vacant.
+    fn remove(&mut self, key: &[u8], kind: Kind) {
+        let mut node = Arc::make_mut(&mut self.root);
+        let mut rest = key;
+        loop {
+            rest = &rest[node.label.len()..];
+            let fork = match &mut node.below {
+                Below::Leaf(leaf) => {
+                    leaf.remove(rest, kind);
+                    return node.settle();
+                }
+                Below::Fork(fork) => fork,
+            };
+            fork.count -= 1;
+            if fork.count <= IN_LEAF {
+                return node.collapse();
+            }
+            let Some(first) = rest.first() else {
+                return node.absorb();
+            };
+            let Ok(at) = fork.child(*first) else { return };
+            if fork.children[at].count() == 1 {
+                fork.bytes.remove(at);
+                fork.children.remove(at);
+                return node.absorb();
+            }
+            node = match &mut node.below {
+                Below::Fork(fork) => Arc::make_mut(&mut fork.children[at]),
+                Below::Leaf(_) => return,
+            };
+        }
+    }
+
+    /// Calls `f` for every key with a filled slot, in their order.
     pub(super) fn visit<'t>(&'t self, mut f: impl FnMut(&Visit<'t, '_, S>)) {
         let mut key = Vec::new();
         let mut forks = Vec::new();
@@ -192,46 +255,219 @@ impl<S: Slot> Trie<S> {
             forks.truncate(fork_len);
             key.extend_from_slice(&node.label);
             forks.push(key.len());
-            if !node.is_vacant() {
-                f(&Visit {
-                    node,
-                    key: &key,
-                    forks: &forks,
-                });
+            match &node.below {
+                Below::Fork(fork) => {
+                    if !fork.is_vacant() {
+                        f(&Visit {
+                            slots: [&fork.exact, &fork.prefix].map(Some),
+                            key: &key,
+                            forks: &forks,
+                        });
+                    }
+                    let below = fork.children.iter().rev();
+                    todo.extend(below.map(|child| (&**child, key.len(), forks.len())));
+                }
+                Below::Leaf(leaf) => {
+                    let start = key.len();
+                    for same in leaf.records().chunk_by(|a, b| a.text() == b.text()) {
+                        key.truncate(start);
+                        key.extend_from_slice(same[0].text());
+                        let slot = |kind| same.iter().find(|r| r.kind() == kind).map(Record::slot);
+                        f(&Visit {
+                            slots: [slot(Kind::Exact), slot(Kind::Prefix)],
+                            key: &key,
+                            forks: &forks,
+                        });
+                    }
+                }
             }
-            let below = node.children.iter().rev();
-            todo.extend(below.map(|child| (&**child, key.len(), forks.len())));
         }
     }
 }
 
-/// A node met by [`Trie::visit`].
+/// A key met by [`Trie::visit`].
 pub(super) struct Visit<'t, 'k, S> {
-    node: &'t Node<S>,
+    slots: [Option<&'t S>; 2],
     key: &'k [u8],
     forks: &'k [usize],
 }
 
 impl<'t, S> Visit<'t, '_, S> {
-    /// The exact and the prefix slot; either may be vacant.
-    pub(super) fn slots(&self) -> [&'t S; 2] {
-        [&self.node.exact, &self.node.prefix]
+    /// The exact and the prefix slot; one of them may be vacant or missing.
+    pub(super) fn slots(&self) -> [Option<&'t S>; 2] {
+        self.slots
     }
 
     /// The key, with a bar wherever a node ends.
     pub(super) fn shape(&self) -> String {
         let mut shape = String::new();
         let mut start = 0;
-        for &end in self.forks.iter().skip(1) {
+        for &end in self.forks {
             shape.push_str(&String::from_utf8_lossy(&self.key[start..end]));
             shape.push('|');
             start = end;
         }
-        shape
+        shape + &String::from_utf8_lossy(&self.key[start..])
+    }
+}
+
+impl<S> Default for Node<S> {
+    fn default() -> Self {
+        Node {
+            label: Label::new(),
+            below: Below::Leaf(Leaf::default()),
+        }
     }
 }
 
 impl<S: Slot> Node<S> {
+    /// A node with one key.
+    fn alone(key: &[u8], kind: Kind, slot: S) -> Node<S> {
+        Node {
+            label: Label::from_slice(key),
+            below: Below::Leaf(Leaf::of(vec![Record::new(b"", b"", kind, slot)])),
+        }
+    }
+
+    /// Filled slots.
+    fn count(&self) -> usize {
+        match &self.below {
+            Below::Leaf(leaf) => leaf.records().len(),
+            Below::Fork(fork) => fork.count,
+        }
+    }
+
+    /// Keeps the first `at` bytes of the label, fewer than it has: a leaf with room takes the others
+    /// into its keys; anything else becomes the only child of a fork, which gets another at once.
+    fn split(&mut self, at: usize) {
+        let mut label = std::mem::take(&mut self.label);
+        let rest = Label::from_slice(&label[at..]);
+        label.truncate(at);
+        let mut old = std::mem::take(self);
+        self.label = label;
+        self.below = match old.below {
+            Below::Leaf(leaf) if leaf.records().len() < IN_LEAF => {
+                let records = leaf.into_records().into_iter();
+                Below::Leaf(Leaf::of(records.map(|r| r.moved(&rest, 0)).collect()))
+            }
+            below => {
+                let first = rest[0];
+                (old.label, old.below) = (rest, below);
+                let mut fork = Fork::new(old.count());
+                fork.adopt(0, first, old);
+                Below::Fork(fork)
+            }
+        };
+    }
+
+    /// Makes a fork of a leaf that has no room for one more key.
+    fn burst_if_full(&mut self) {
+        let Below::Leaf(leaf) = &mut self.below else {
+            return;
+        };
+        if leaf.records().len() < IN_LEAF {
+            return;
+        }
+        let mut fork = Fork::new(leaf.records().len());
+        let mut records = std::mem::take(leaf).into_records().into_iter().peekable();
+        // In the order of their keys: those with the same first byte are side by side.
+        while let Some(record) = records.next() {
+            let Some(&first) = record.text().first() else {
+                let slot = fork.slot_mut(record.kind());
+                *slot = record.into_slot();
+                continue;
+            };
+            let mut group = vec![record];
+            while let Some(same) = records.next_if(|r| r.text().first() == Some(&first)) {
+                group.push(same);
+            }
+            fork.adopt(fork.bytes.len(), first, Node::of(group));
+        }
+        self.below = Below::Fork(fork);
+    }
+
+    /// A leaf of these records.
+    fn of(records: Vec<Record<S>>) -> Node<S> {
+        let mut node = Node {
+            label: Label::new(),
+            below: Below::Leaf(Leaf::of(records)),
+        };
+        node.settle();
+        node
+    }
+
+    /// Moves what all keys of a leaf begin with into the label.
+    fn settle(&mut self) {
+        let Below::Leaf(leaf) = &mut self.below else {
+            return;
+        };
+        let same = leaf.shared();
+        if let Some(first) = leaf.records().first()
+            && same > 0
+        {
+            self.label.extend_from_slice(&first.text()[..same]);
+            let records = std::mem::take(leaf).into_records().into_iter();
+            *leaf = Leaf::of(records.map(|r| r.moved(b"", same)).collect());
+        } else if leaf.records().is_empty() {
+            self.label.clear();
+        }
+    }
+
+    /// Makes one leaf of everything below.
+    fn collapse(&mut self) {
+        let mut records = Vec::new();
+        let mut todo = vec![(Vec::new(), std::mem::take(self))];
+        while let Some((mut key, mut node)) = todo.pop() {
+            key.extend_from_slice(&node.label);
+            match &mut node.below {
+                Below::Leaf(leaf) => {
+                    let below = std::mem::take(leaf).into_records().into_iter();
+                    let filled = below.filter(|record| !record.slot().is_vacant());
+                    records.extend(filled.map(|record| record.moved(&key, 0)));
+                }
+                Below::Fork(fork) => {
+                    for kind in [Kind::Exact, Kind::Prefix] {
+                        let slot = std::mem::take(fork.slot_mut(kind));
+                        if !slot.is_vacant() {
+                            records.push(Record::new(b"", &key, kind, slot));
+                        }
+                    }
+                    let below = std::mem::take(&mut fork.children).into_iter();
+                    todo.extend(below.map(|child| (key.clone(), Arc::unwrap_or_clone(child))));
+                }
+            }
+        }
+        *self = Node::of(records);
+    }
+
+    /// Becomes one node with its only child, if the fork holds nothing else.
+    fn absorb(&mut self) {
+        let Below::Fork(fork) = &mut self.below else {
+            return;
+        };
+        if fork.children.len() > 1 || !fork.is_vacant() {
+            return;
+        }
+        if let Some(only) = fork.children.pop() {
+            let mut only = Arc::unwrap_or_clone(only);
+            only.label.insert_from_slice(0, &self.label);
+            *self = only;
+        }
+    }
+}
+
+impl<S: Slot> Fork<S> {
+    /// An empty one that is going to hold as many slots.
+    fn new(count: usize) -> Fork<S> {
+        Fork {
+            bytes: SmallVec::new(),
+            children: SmallVec::new(),
+            count,
+            exact: S::default(),
+            prefix: S::default(),
+        }
+    }
+
     fn is_vacant(&self) -> bool {
         self.exact.is_vacant() && self.prefix.is_vacant()
     }
@@ -259,37 +495,20 @@ impl<S: Slot> Node<S> {
         self.bytes.insert(at, first);
         self.children.insert(at, Arc::new(child));
     }
-
-    /// Becomes two nodes: this one keeps the first `at` bytes of the label and gets one child
-    /// with everything else. `at` is below the label's length.
-    fn split(&mut self, at: usize) {
-        let head = SmallVec::from_slice(&self.label[..at]);
-        let first = self.label[at];
-        let mut lower = std::mem::take(self);
-        lower.label.drain(..at);
-        self.label = head;
-        self.adopt(0, first, lower);
-    }
-
-    /// Becomes one node with its only child. The node is vacant.
-    fn absorb(&mut self) {
-        let Some(only) = self.children.pop() else {
-            return;
-        };
-        let mut only = Arc::unwrap_or_clone(only);
-        only.label.insert_from_slice(0, &self.label);
-        *self = only;
-    }
 }
 
-impl<S> Drop for Node<S> {
+impl<S> Drop for Fork<S> {
     /// Frees the nodes below in a loop: a trie can be as deep as a path is long, and recursion
     /// would have no better bound than that.
     fn drop(&mut self) {
         let mut todo = std::mem::take(&mut self.children);
         while let Some(child) = todo.pop() {
-            if let Some(mut child) = Arc::into_inner(child) {
-                todo.append(&mut child.children);
+            if let Some(Node {
+                below: Below::Fork(mut fork),
+                ..
+            }) = Arc::into_inner(child)
+            {
+                todo.append(&mut fork.children);
             }
         }
     }

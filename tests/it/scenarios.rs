@@ -53,6 +53,12 @@ pub(crate) const ALL: &[(&str, Scenario)] = &[
     ("two thousand idle connections cost little", |w| {
         Box::pin(idle::many(w))
     }),
+    ("silent connections cost little and are given up", |w| {
+        Box::pin(idle::silent(w))
+    }),
+    ("as many files may be open as the system allows", |w| {
+        Box::pin(idle::open_files(w))
+    }),
     ("twenty edits a second fail no request", |w| {
         Box::pin(load::hot_edits(w))
     }),

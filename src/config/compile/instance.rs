@@ -67,7 +67,7 @@ impl Workshop {
         owner: &str,
         def: &'static lockgate_plugin::PluginDef,
         conf: &Value,
-        fingerprint: u128,
+        fingerprint: u64,
     ) -> Result<Instance, Problems> {
         let (plain, meta) = split_meta(conf)?;
         let bx = BuildCx {

@@ -59,7 +59,7 @@ pub struct Instance {
     /// The `_meta` object.
     pub meta: Meta,
     /// Fingerprint of the configuration, `_meta` included.
-    pub fingerprint: u128,
+    pub fingerprint: u64,
     /// The configuration, kept where a change of the plugin's metadata has to build it again.
     pub conf: Option<Arc<Value>>,
 }

@@ -4,22 +4,19 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde_json::Value;
 
-/// A hash that does not depend on the order of members. Two halves are hashed apart, so that
-/// different documents with equal hashes are not worth thinking about; somebody who makes two on
-/// purpose only keeps an own change from being seen. Valid within a process.
-pub fn fingerprint(value: &Value) -> u128 {
-    let half = |seed: u8| {
-        let mut hasher = DefaultHasher::new();
-        seed.hash(&mut hasher);
-        feed(value, seed, &mut hasher);
-        hasher.finish()
-    };
-    (u128::from(half(0)) << 64) | u128::from(half(1))
+/// A hash that does not depend on the order of members. It is compared with that of the previous
+/// version of the same resource and with nothing else, so that 64 bits leave no accident worth
+/// thinking about; somebody who makes two equal ones on purpose only keeps an own change from being
+/// seen. Valid within a process.
+pub fn fingerprint(value: &Value) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    feed(value, &mut hasher);
+    hasher.finish()
 }
 
 /// Feeds a value with a tag and a length before each part, so that different values never feed the
 /// same bytes.
-fn feed(value: &Value, seed: u8, hasher: &mut DefaultHasher) {
+fn feed(value: &Value, hasher: &mut DefaultHasher) {
     match value {
         Value::Null => 0_u8.hash(hasher),
         Value::Bool(b) => (1_u8, b).hash(hasher),
@@ -32,14 +29,14 @@ fn feed(value: &Value, seed: u8, hasher: &mut DefaultHasher) {
         Value::String(text) => (4_u8, text).hash(hasher),
         Value::Array(list) => {
             (5_u8, list.len()).hash(hasher);
-            list.iter().for_each(|item| feed(item, seed, hasher));
+            list.iter().for_each(|item| feed(item, hasher));
         }
         Value::Object(map) => {
             // Each member is hashed on its own: a sum does not know the order.
             let member = |(name, item): (&String, &Value)| {
                 let mut hasher = DefaultHasher::new();
-                (seed, name).hash(&mut hasher);
-                feed(item, seed, &mut hasher);
+                name.hash(&mut hasher);
+                feed(item, &mut hasher);
                 hasher.finish()
             };
             (

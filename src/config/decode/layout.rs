@@ -9,15 +9,27 @@ use serde_json::Value;
 use crate::config::kind::{Key, Kind};
 use crate::config::resource::Id;
 
-/// Splits a document into resources, each with its path in it. `warnings` gets what is accepted
+/// Where a document has a resource; shown as a path, `routes[0]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slot {
+    /// The name of the list.
+    pub list: &'static str,
+    /// The position in it.
+    pub at: usize,
+}
+
+impl std::fmt::Display for Slot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}[{}]", self.list, self.at)
+    }
+}
+
+/// Splits a document into resources, each with its place in it. `warnings` gets what is accepted
 /// without an effect.
 ///
 /// # Errors
 /// Unknown top-level keys, values that are not lists, and ids that occur twice.
-pub fn split<'v>(
-    document: &'v Value,
-    warnings: &mut Problems,
-) -> Result<Vec<(Key, &'v Value, String)>, Problems> {
+pub fn split(document: &Value, warnings: &mut Problems) -> Result<Vec<(Key, Slot)>, Problems> {
     let mut out = Problems::default();
     let mut found = Found::default();
     let map = match document {
@@ -82,16 +94,19 @@ fn not_a_list(name: &str, found: &Value) -> Problem {
 }
 
 #[derive(Default)]
-struct Found<'v> {
-    list: Vec<(Key, &'v Value, String)>,
+struct Found {
+    list: Vec<(Key, Slot)>,
     /// Where in the list a key is.
     seen: HashMap<Key, usize>,
 }
 
-impl<'v> Found<'v> {
-    fn add(&mut self, kind: Kind, items: &'v [Value], out: &mut Problems) {
+impl Found {
+    fn add(&mut self, kind: Kind, items: &[Value], out: &mut Problems) {
         for (at, item) in items.iter().enumerate() {
-            let path = format!("{}[{at}]", kind.plural());
+            let slot = Slot {
+                list: kind.plural(),
+                at,
+            };
             let id = item_id(kind, item, at);
             let kind = match kind {
                 Kind::Consumer if id.contains("/credentials/") => Kind::Credential,
@@ -99,24 +114,24 @@ impl<'v> Found<'v> {
             };
             let key = Key::new(kind, &id);
             match self.seen.get(&key).and_then(|first| self.list.get(*first)) {
-                Some((_, _, first)) => out.push(duplicate(&key, path, first)),
+                Some((_, first)) => out.push(duplicate(&key, slot, *first)),
                 None => {
                     self.seen.insert(key.clone(), self.list.len());
-                    self.list.push((key, item, path));
+                    self.list.push((key, slot));
                 }
             }
         }
     }
 }
 
-fn duplicate(key: &Key, path: String, first: &str) -> Problem {
+fn duplicate(key: &Key, slot: Slot, first: Slot) -> Problem {
     let id = &key.id;
     let text = match key.kind {
         Kind::Consumer => format!("found duplicate username {id} in consumers"),
         Kind::Credential => format!("found duplicate credential id {id} in consumers"),
         kind => format!("found duplicate id {id} in {}", kind.plural()),
     };
-    Problem::new(path, text).hint(format!("the first one is {first}"))
+    Problem::new(slot.to_string(), text).hint(format!("the first one is {first}"))
 }
 
 /// `id`, else `username`, else the position from 1 as `arr_N`. A consumer is known by its name,
@@ -150,7 +165,7 @@ mod tests {
                 split(&document, &mut warnings).unwrap_or_else(|e| panic!("{document}: {e}"));
             let keys: Vec<String> = found
                 .iter()
-                .map(|(key, _, path)| format!("{key} {path}"))
+                .map(|(key, slot)| format!("{key} {slot}"))
                 .collect();
             assert_eq!(keys, expected, "{document}");
             assert!(warnings.is_empty(), "{warnings}");

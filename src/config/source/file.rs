@@ -11,7 +11,6 @@ use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use lockgate_plugin::{Problem, Problems};
@@ -59,7 +58,7 @@ struct Seen {
     stamp: Option<Stamp>,
     at: SystemTime,
     /// Of the content, or of the reason why there was none.
-    print: u128,
+    print: u64,
 }
 
 /// Tells whether a file may have changed, without reading it.
@@ -202,31 +201,31 @@ impl FileSource {
     }
 
     fn json(&self, document: Document) -> Result<Batch, Problems> {
+        if !json_env::refers(document.value()) {
+            return batch(document, None);
+        }
         let mut filled = document.value().clone();
         let mut out = Problems::default();
         json_env::fill(&mut filled, &*self.env, &mut out);
         document.locate(&mut out, "");
         out.into_result()?;
-        batch(document, Some(&filled))
+        batch(document, Some(filled))
     }
 }
 
 /// The resources of a document, or of its `filled` copy.
-fn batch(document: Document, filled: Option<&Value>) -> Result<Batch, Problems> {
+fn batch(document: Document, filled: Option<Value>) -> Result<Batch, Problems> {
     let mut warnings = Problems::default();
-    let parts = split(filled.unwrap_or_else(|| document.value()), &mut warnings);
-    let parts = parts.map_err(|mut problems| {
+    let whole = filled.as_ref().unwrap_or_else(|| document.value());
+    let resources = split(whole, &mut warnings).map_err(|mut problems| {
         document.locate(&mut problems, "");
         problems
     })?;
     document.locate(&mut warnings, "");
-    let resources = parts
-        .into_iter()
-        .map(|(key, value, path)| (key, Arc::new(value.clone()), path))
-        .collect();
     Ok(Batch {
         resources,
         document,
+        filled,
         warnings,
     })
 }
@@ -273,14 +272,11 @@ impl Stamp {
 }
 
 /// A hash of the content.
-fn content(bytes: &[u8]) -> u128 {
+fn content(bytes: &[u8]) -> u64 {
     use std::hash::{DefaultHasher, Hash, Hasher};
-    let half = |seed: u8| {
-        let mut hasher = DefaultHasher::new();
-        (seed, bytes).hash(&mut hasher);
-        u128::from(hasher.finish())
-    };
-    (half(2) << 64) | half(3)
+    let mut hasher = DefaultHasher::new();
+    bytes.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// Whether JSON text holds nothing, or `null`.

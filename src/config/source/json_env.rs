@@ -5,11 +5,24 @@ use serde_json::Value;
 
 use crate::document::substitute_env;
 
+/// What a reference starts with.
+const OPEN: &str = "${{";
+
+/// Whether some text of `value` may hold a reference.
+pub(super) fn refers(value: &Value) -> bool {
+    match value {
+        Value::String(text) => text.contains(OPEN),
+        Value::Array(list) => list.iter().any(refers),
+        Value::Object(map) => map.values().any(refers),
+        _ => false,
+    }
+}
+
 /// Replaces references in every text of `value`. A text that becomes a number, `true` or `false`
 /// that way is one afterwards, as JSON has no other way to say so.
 pub(super) fn fill(value: &mut Value, env: &dyn Fn(&str) -> Option<String>, out: &mut Problems) {
     match value {
-        Value::String(text) if text.contains("${{") => match substitute_env(text, env, "") {
+        Value::String(text) if text.contains(OPEN) => match substitute_env(text, env, "") {
             Ok(new) if *new == **text => {}
             Ok(new) => *value = typed(&new),
             Err(problems) => {

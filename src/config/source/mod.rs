@@ -8,28 +8,48 @@ use std::sync::Arc;
 use lockgate_plugin::{Problem, Problems};
 use serde_json::Value;
 
+use super::decode::Slot;
 use super::kind::Key;
 use crate::document::Document;
 
 /// Everything a source holds at one moment.
+///
+/// The resources stay where the document has them: of thousands, an edit changes one or two, and
+/// only those are copied out of it.
 pub struct Batch {
-    /// The resources, each with its path in the document.
-    pub resources: Vec<(Key, Arc<Value>, String)>,
+    /// The resources, each with its place in the document.
+    pub resources: Vec<(Key, Slot)>,
     /// The document, to find the place of a problem.
     pub document: Document,
+    /// Its value with the environment filled in, where that made a difference.
+    pub filled: Option<Value>,
     /// Accepted without an effect; with their places.
     pub warnings: Problems,
 }
 
 impl Batch {
+    /// The resources with their content.
+    pub fn wanted(&self) -> impl Iterator<Item = (Key, &Value)> {
+        let whole = self.filled.as_ref().unwrap_or(self.document.value());
+        let value = |slot: &Slot| whole.get(slot.list)?.get(slot.at);
+        self.resources
+            .iter()
+            .filter_map(move |(key, slot)| Some((key.clone(), value(slot)?)))
+    }
+
     /// Fills in where problems are: file, line and column.
     pub fn locate(&self, problems: &mut Problems) {
+        // Nearly always, and then the names of all resources are not needed.
+        if problems.is_empty() {
+            return;
+        }
         let mut paths = std::collections::HashMap::new();
-        for (key, _, path) in &self.resources {
-            paths.insert(key.to_string(), path.as_str());
+        for (key, slot) in &self.resources {
+            paths.insert(key.to_string(), slot);
         }
         for problem in problems.iter_mut() {
-            self.locate_one(problem, paths.get(&problem.resource).copied().unwrap_or(""));
+            let path = paths.get(&problem.resource).map(ToString::to_string);
+            self.locate_one(problem, &path.unwrap_or_default());
         }
     }
 

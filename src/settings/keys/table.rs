@@ -233,7 +233,7 @@ pub(super) const KEYS: &[(&str, Key)] = &[
         Key::of(
             Number,
             Instead(
-                "the limit of open files stays as the process was given it (ulimit -n, LimitNOFILE)",
+                "the limit of open files is raised as far as the process may (ulimit -Hn, LimitNOFILE)",
                 &[],
             ),
         ),

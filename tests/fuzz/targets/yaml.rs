@@ -96,11 +96,7 @@ fn resources(batch: &Batch, placed: impl Fn(&Problem)) {
 }
 
 fn apply(graph: &mut Graph, batch: &Batch) -> Applied {
-    let wanted = batch
-        .resources
-        .iter()
-        .map(|(key, value, _)| (key.clone(), Arc::clone(value)));
-    let changes = graph.difference(wanted.collect());
+    let changes = graph.difference(batch.wanted());
     graph.apply(changes)
 }
 

@@ -295,7 +295,7 @@ impl Model {
 
 /// What `describe` leaves out: the plugin configurations in use, by fingerprint.
 fn configurations(graph: &Graph) -> Vec<String> {
-    let prints = |list: &Option<Instances>| -> Vec<(&str, u128)> {
+    let prints = |list: &Option<Instances>| -> Vec<(&str, u64)> {
         list.iter()
             .flat_map(|list| list.iter())
             .map(|i| (i.def.name, i.fingerprint))
@@ -453,7 +453,7 @@ fn the_order_of_the_file_survives_edits() {
             let value = json!({"uri": "/a", "plugins": {}});
             (key(&format!("routes/{id}")), Arc::new(value))
         };
-        let changes = graph.difference(ids.chars().map(route).collect());
+        let changes = graph.difference(ids.chars().map(route));
         let applied = graph.accept(changes);
         assert_eq!(applied.compiled_routes, compiled, "{ids}");
         let snapshot = graph.snapshot();
@@ -481,7 +481,7 @@ fn the_order_of_certificates_survives_edits() {
             let value = certificate("x.com");
             (key(&format!("ssls/{id}")), Arc::new(value))
         };
-        let changes = graph.difference(ids.chars().map(ssl).collect());
+        let changes = graph.difference(ids.chars().map(ssl));
         assert_eq!(graph.accept(changes).changed.len(), changed, "{ids}");
         let snapshot = graph.snapshot();
         let first = snapshot.tls.find("x.com").map(|entry| entry.id.to_string());

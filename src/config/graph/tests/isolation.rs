@@ -142,7 +142,7 @@ fn an_old_snapshot_stays_as_it_was() {
     );
     assert!(new.consumers.by_key("key-auth", "old").is_none());
 
-    let changes = graph.difference(Vec::new());
+    let changes = graph.difference(std::iter::empty::<(Key, Arc<Value>)>());
     let empty = graph.accept(changes).snapshot.unwrap();
     check_old();
     assert_eq!(find(&new, "x", "/new").as_deref(), Some("1"));

@@ -47,7 +47,10 @@ fn source(path: &Path, format: Format) -> FileSource {
 /// The URI of the first route, or what is wrong without the file's name.
 fn uri(result: Result<Batch, Problems>, path: &Path) -> Result<String, String> {
     match result {
-        Ok(batch) => Ok(batch.resources[0].1["uri"].as_str().unwrap().to_owned()),
+        Ok(batch) => {
+            let first = batch.wanted().next();
+            Ok(first.unwrap().1["uri"].as_str().unwrap().to_owned())
+        }
         Err(problems) => Err(problems
             .to_string()
             .replace(&path.display().to_string(), "FILE")),

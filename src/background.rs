@@ -1,0 +1,100 @@
+//! The threads beside the workers.
+//!
+//! | thread | what it does | priority |
+//! |---|---|---|
+//! | `config` | reads, compiles and swaps the configuration | below the workers |
+//! | `upkeep` | looks names up, closes idle upstream connections | as the workers |
+//! | `readiness` | waits for the listeners, then ends | as the workers |
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::mpsc;
+
+use crate::config::source::file::FileSource;
+use crate::config::writer::Writer;
+use crate::settings::Settings;
+use crate::upstream::{Lookups, Sweeper};
+
+/// How far below the workers the configuration stands when both want the same core: it does not take
+/// the core from a worker that runs. What it does once it has it, see [`Pace`](crate::pace::Pace).
+/// Not lower: on a machine without a free core an edit still has to arrive.
+const CONFIG_NICE: i32 = 5;
+
+/// The thread that changes the configuration: reading, compiling, swapping and freeing what was
+/// replaced happen beside the workers, never on them.
+pub(crate) fn start_config_thread(writer: Writer, source: FileSource) -> anyhow::Result<()> {
+    let runtime = runtime()?;
+    std::thread::Builder::new()
+        .name("config".into())
+        .spawn(move || {
+            // Of this thread alone: Linux counts each thread as a process here.
+            if let Err(error) = rustix::process::setpriority_process(None, CONFIG_NICE) {
+                tracing::warn!(%error, "the configuration is compiled at the workers' priority");
+            }
+            runtime.block_on(async {
+                let (batches, rx) = mpsc::channel(1);
+                tokio::join!(source.run(batches), writer.run(rx));
+            });
+        })?;
+    Ok(())
+}
+
+/// The thread for what the upstreams need now and then. Not the one of the configuration: a thread
+/// of low priority must not hold a lock that a worker waits for, and names have to be looked up in
+/// time however long a file takes.
+pub(crate) fn start_upkeep_thread(lookups: Lookups, sweeper: Arc<Sweeper>) -> anyhow::Result<()> {
+    let runtime = runtime()?;
+    std::thread::Builder::new()
+        .name("upkeep".into())
+        .spawn(move || {
+            runtime.block_on(async {
+                tokio::join!(lookups.run(), sweeper.run());
+            });
+        })?;
+    Ok(())
+}
+
+fn runtime() -> std::io::Result<Runtime> {
+    Builder::new_current_thread().enable_all().build()
+}
+
+/// Says that the process is ready once every listener accepts a connection.
+pub(crate) fn start_readiness_thread(
+    settings: &Settings,
+    listening: Arc<AtomicBool>,
+) -> anyhow::Result<()> {
+    const LOOK: Duration = Duration::from_millis(10);
+    let addrs: Vec<SocketAddr> = settings
+        .listen
+        .iter()
+        .chain(&settings.tls.listen)
+        .map(|listen| reachable(listen.addr))
+        .collect();
+    std::thread::Builder::new()
+        .name("readiness".into())
+        .spawn(move || {
+            #[allow(clippy::disallowed_methods)] // A thread of its own that has nothing else to do.
+            while !addrs.iter().all(|addr| {
+                std::net::TcpStream::connect_timeout(addr, Duration::from_secs(1)).is_ok()
+            }) {
+                std::thread::sleep(LOOK);
+            }
+            listening.store(true, Ordering::Release);
+            tracing::info!("ready");
+        })?;
+    Ok(())
+}
+
+/// An address to connect to for one to listen on.
+fn reachable(addr: SocketAddr) -> SocketAddr {
+    let ip = match addr.ip() {
+        ip if !ip.is_unspecified() => ip,
+        std::net::IpAddr::V4(_) => std::net::Ipv4Addr::LOCALHOST.into(),
+        std::net::IpAddr::V6(_) => std::net::Ipv6Addr::LOCALHOST.into(),
+    };
+    SocketAddr::new(ip, addr.port())
+}
