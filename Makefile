@@ -42,6 +42,7 @@ fmt: ## Checks the format (cargo fmt --all repairs it)
 
 lint: setup ## Lints everything; a warning is an error
 	@cargo clippy --workspace --all-targets -- -D warnings
+	@cargo check --quiet --manifest-path tests/fuzz/Cargo.toml --target-dir target
 
 unit: setup ## Unit and property tests only
 	@cargo test --workspace --lib --bins --quiet

@@ -203,7 +203,7 @@ fn written(buf: &[u8], head: &Head, strict: &reference::Request) {
         BodyLength::Chunked => write_head::Framing::Chunked,
     };
     let mut out = Vec::new();
-    write_head::request(&mut out, &req, &work, framing);
+    write_head::request(&mut out, &req, &work, b"192.0.2.1", framing);
     let again = reference::head(&out).expect("what is written is a head");
     assert_eq!(again.head, out.len(), "and nothing else");
     assert_eq!((&again.method, &again.target), (&strict.method, &sent));

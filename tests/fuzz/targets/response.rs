@@ -146,7 +146,7 @@ fn written(buf: &[u8], head: &Head, fields: &Fields) {
         assert_eq!(end_to_end(&again.fields), end_to_end(&shown(&resp)));
     }
     let mut out = Vec::new();
-    write_head::interim(&mut out, 103, resp.fields(), &[]);
+    write_head::hints(&mut out, &[], resp.fields());
     let again = read(&out);
     assert_eq!(
         (again.framing, again.persistent),
