@@ -137,7 +137,7 @@ fn written(buf: &[u8], head: &Head, fields: &Fields) {
             persistent: true,
             nominated: &[],
         };
-        write_head::response(&mut out, &what, resp.fields());
+        write_head::response(&mut out, &what, resp.places());
         let again = read(&out);
         assert_eq!(
             (again.status, again.framing, again.persistent),
