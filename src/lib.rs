@@ -14,5 +14,6 @@ pub mod proxy;
 pub mod router;
 pub mod settings;
 pub mod signals;
+pub mod store;
 pub mod tls;
 pub mod upstream;
