@@ -5,10 +5,12 @@
 //! [`upstream`], [`tls`], [`observe`]. [`gateway`] starts and stops it all.
 #![cfg_attr(test, allow(clippy::needless_pass_by_value))] // `check(json!(…))` reads best by value.
 
+pub mod admin;
 pub mod config;
 pub mod document;
 pub mod gateway;
 pub mod inspect;
+pub mod load;
 pub mod observe;
 pub mod proxy;
 pub mod router;

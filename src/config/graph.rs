@@ -41,7 +41,8 @@ pub enum Change {
 }
 
 impl Change {
-    fn key(&self) -> &Key {
+    /// The resource.
+    pub fn key(&self) -> &Key {
         match self {
             Change::Put(key, ..) | Change::Delete(key) => key,
         }
@@ -154,20 +155,20 @@ impl Graph {
 
     /// The changes that lead from what is there to exactly `resources`.
     pub fn difference(&self, resources: Vec<(Key, Arc<Value>)>) -> Vec<Change> {
-        let wanted: rustc_hash::FxHashSet<&Key> = resources.iter().map(|(key, _)| key).collect();
+        let put = |(at, (key, value))| Change::Put(key, value, Some(at));
+        self.only(resources.into_iter().enumerate().map(put).collect())
+    }
+
+    /// Adds the removal of everything that is there and not named in `changes`.
+    pub fn only(&self, mut changes: Vec<Change>) -> Vec<Change> {
+        let wanted: rustc_hash::FxHashSet<&Key> = changes.iter().map(Change::key).collect();
         let gone: Vec<Key> = self
             .prints
             .keys()
             .filter(|key| !wanted.contains(key))
             .cloned()
             .collect();
-        let mut changes: Vec<Change> = gone.into_iter().map(Change::Delete).collect();
-        changes.extend(
-            resources
-                .into_iter()
-                .enumerate()
-                .map(|(at, (key, value))| Change::Put(key, value, Some(at))),
-        );
+        changes.extend(gone.into_iter().map(Change::Delete));
         changes
     }
 

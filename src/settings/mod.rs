@@ -8,6 +8,7 @@
 //! Relative paths are relative to the folder that contains `conf` when the file
 //! lies in a folder of that name, else to the file's own folder.
 
+mod admin;
 mod cgroup;
 mod deployment;
 mod keys;
@@ -33,6 +34,7 @@ use crate::proxy::front::Engine;
 use crate::router::Mode;
 use read::Reader;
 
+pub use admin::{AdminKey, AdminSettings, AdminTls};
 pub use prometheus::PrometheusAttr;
 
 /// Settings of the process.
@@ -46,6 +48,8 @@ pub struct Settings {
     pub http2: bool,
     /// Where routes come from: `deployment`.
     pub source: SourceKind,
+    /// The Admin API; `None` where there is none.
+    pub admin: Option<AdminSettings>,
     /// `apisix.router.http`.
     pub router: Mode,
     /// `apisix.delete_uri_tail_slash` and its neighbours.
@@ -108,9 +112,11 @@ pub struct TlsSettings {
     pub fallback_sni: Option<String>,
 }
 
-/// The file that routes come from.
+/// Where routes come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SourceKind {
+    /// The embedded store, changed through the Admin API: `lockgate.store`.
+    Embedded(PathBuf),
     /// `apisix.yaml` beside the settings.
     Yaml(PathBuf),
     /// `apisix.json` beside the settings.
@@ -121,7 +127,7 @@ impl SourceKind {
     /// The file.
     pub fn path(&self) -> &Path {
         match self {
-            SourceKind::Yaml(path) | SourceKind::Json(path) => path,
+            SourceKind::Embedded(path) | SourceKind::Yaml(path) | SourceKind::Json(path) => path,
         }
     }
 }
@@ -328,11 +334,13 @@ fn settings(
             .unwrap_or(100),
         general: read.choice("lockgate.engine", &["auto", "general"]) == "general",
     };
+    let (source, admin) = deployment::source(read, home);
     Settings {
         listen: listen::plain(read),
         tls: listen::tls(read),
         http2: read.flag("apisix.enable_http2", true),
-        source: deployment::source(read, home),
+        source,
+        admin,
         router,
         match_options: MatchOptions {
             delete_tail_slash: read.flag("apisix.delete_uri_tail_slash", false),

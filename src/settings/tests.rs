@@ -219,8 +219,12 @@ fn providers_that_are_not_there() {
         "c.yaml:1:50: deployment.role_data_plane.config_provider: etcd is not available",
     );
     check(
-        "apisix: {}",
-        "c.yaml:1:1: deployment: etcd is not available",
+        "deployment: {etcd: {host: ['http://127.0.0.1:2379']}}",
+        "c.yaml:1:14: deployment.etcd: etcd is not available",
+    );
+    check(
+        "deployment: {role_traditional: {config_provider: etcd}}",
+        "c.yaml:1:33: deployment.role_traditional.config_provider: etcd is not available",
     );
     check(
         "deployment: {role: control_plane}",
@@ -249,9 +253,76 @@ fn traditional_with_a_file() {
     check(
         "{}",
         &[
-            "conf/config.yaml:1:52: deployment.role_traditional.config_provider: this version has no Admin API: routes come from apisix.yaml beside this file (set apisix.enable_admin: false)",
+            "conf/config.yaml:1:52: deployment.role_traditional.config_provider: with a file there is no Admin API in this version: routes come from apisix.yaml beside this file (set apisix.enable_admin: false)",
         ],
     );
+}
+
+#[test]
+fn the_embedded_store_is_the_default() {
+    let read = |text: &str| {
+        let path = Path::new("conf/config.yaml");
+        parse(text.as_bytes(), path, &|_| None, &[]).unwrap_or_else(|e| panic!("{text}: {e}"))
+    };
+    let check = |text: &str, file: &str| {
+        let (settings, warnings) = read(text);
+        assert_eq!(settings.source, SourceKind::Embedded(file.into()), "{text}");
+        assert!(warnings.is_empty(), "{text}: {warnings:?}");
+        settings.admin
+    };
+    let admin = check("apisix: {}", "./data/lockgate.redb").unwrap();
+    assert_eq!(admin.listen.to_string(), "127.0.0.1:9180");
+    assert!(admin.keys.is_empty() && admin.key_required && admin.cors && admin.tls.is_none());
+    let nets: Vec<String> = admin.allow.iter().map(ToString::to_string).collect();
+    assert_eq!(nets, ["127.0.0.0/24", "::1/128"]);
+    let named = "deployment: {role: traditional, role_traditional: {config_provider: embedded}}\n\
+                 lockgate: {store: /var/lib/a.redb}";
+    check(named, "/var/lib/a.redb");
+    assert!(check("apisix: {enable_admin: false}", "./data/lockgate.redb").is_none());
+    let text = "deployment: {admin: {allow_admin: [], admin_listen: {ip: 0.0.0.0, port: 1}, https_admin: true, \
+                admin_key: [{name: a, key: k, role: admin}, {name: v, key: w, role: viewer}, {key: ''}], \
+                admin_api_mtls: {admin_ssl_cert: a.crt, admin_ssl_cert_key: a.key}}}";
+    let admin = read(text).0.admin.unwrap();
+    assert!(admin.allow.is_empty());
+    assert_eq!(admin.listen.to_string(), "0.0.0.0:1");
+    let keys: Vec<_> = admin
+        .keys
+        .iter()
+        .map(|k| (k.key.as_str(), k.viewer))
+        .collect();
+    assert_eq!(keys, [("k", false), ("w", true)]);
+    assert!(!format!("{admin:?}").contains("\"k\""));
+    assert_eq!(admin.tls.unwrap().cert, Path::new("./a.crt"));
+    let (_, warnings) = read("deployment: {admin: {admin_key_required: false}}");
+    assert_eq!(warnings.len(), 1);
+    for (admin, problem) in [
+        (
+            "{https_admin: true}",
+            "https_admin: needs admin_api_mtls.admin_ssl_cert",
+        ),
+        (
+            "{admin_key: [{role: viewer}]}",
+            "admin_key[0]: a viewer needs a key",
+        ),
+        (
+            "{admin_key: [{kye: x}]}",
+            "admin_key[0].kye: unknown key `kye`",
+        ),
+        (
+            "{admin_key: [x]}",
+            "admin_key[0]: expected a mapping of name, key and role, found a text",
+        ),
+        ("{admin_listen: {port: 9080}}", "admin port 9080 does not"),
+    ] {
+        let text = format!("deployment: {{admin: {admin}}}");
+        let found = parse(text.as_bytes(), Path::new("c.yaml"), &|_| None, &[]).err();
+        let found = found.unwrap_or_default().to_string();
+        let problem = problem.replace(
+            "admin port 9080 does not",
+            "admin port 9080 conflicts with http listen",
+        );
+        assert!(found.contains(&problem), "{text}: {found}");
+    }
 }
 
 #[test]

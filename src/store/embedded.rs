@@ -3,6 +3,7 @@
 //! Reads come from memory; a write is in the file, and the file on disk, before it is in memory and
 //! before it is answered. After a crash the file holds every write that was answered.
 
+use std::fs::TryLockError;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -65,6 +66,15 @@ impl Embedded {
             // Whoever looks for it may be somewhere else.
             path: std::path::absolute(path).unwrap_or_else(|_| path.to_owned()),
         })
+    }
+
+    /// Whether a process has the file open.
+    pub fn is_open(path: &Path) -> bool {
+        let Ok(file) = std::fs::File::open(path) else {
+            return false;
+        };
+        // The lock goes with the file at the end of this function.
+        matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))
     }
 
     /// The file.

@@ -230,7 +230,9 @@ async fn the_file_keeps_everything() {
 #[tokio::test]
 async fn one_process_at_a_time() {
     let folder = Folder::new("lock");
+    assert!(!Embedded::is_open(&folder.file()));
     let store = embedded(&folder);
+    assert!(Embedded::is_open(&folder.file()));
     let error = Embedded::open(&folder.file(), Duration::ZERO)
         .err()
         .unwrap();

@@ -1,0 +1,153 @@
+//! A request to the Admin API, taken apart.
+
+use percent_encoding::percent_decode_str;
+use serde_json::{Value, json};
+
+use super::answer::Answer;
+
+/// The longest body. Source: APISIX.
+pub(super) const MAX_BODY: usize = 1_572_864;
+/// What everything is below.
+pub(super) const PREFIX: &str = "/apisix/admin";
+
+/// A request.
+pub(super) struct Request {
+    pub(super) method: String,
+    /// The path below the prefix, decoded; a trailing slash leaves an empty last segment.
+    pub(super) segments: Vec<String>,
+    args: Vec<(String, String)>,
+    pub(super) body: Vec<u8>,
+    /// Seconds since 1970.
+    pub(super) now: u64,
+}
+
+impl Request {
+    /// `None` when the path is not below the prefix.
+    pub(super) fn new(method: &str, path: &str, query: &str, now: u64) -> Option<Request> {
+        let path = percent_decode_str(path).decode_utf8_lossy();
+        let rest = path.strip_prefix(PREFIX)?;
+        if !rest.is_empty() && !rest.starts_with('/') {
+            return None;
+        }
+        let mut segments: Vec<String> = Vec::new();
+        for segment in rest.split('/').skip(1) {
+            // Slashes in a row are one, as in nginx.
+            if !(segment.is_empty() && segments.last().is_some_and(String::is_empty)) {
+                match segments.last_mut() {
+                    Some(last) if last.is_empty() => segment.clone_into(last),
+                    _ => segments.push(segment.to_owned()),
+                }
+            }
+        }
+        Some(Request {
+            method: method.to_owned(),
+            segments,
+            args: parse_query(query),
+            body: Vec::new(),
+            now,
+        })
+    }
+
+    /// A segment, unless it is missing or empty.
+    pub(super) fn segment(&self, at: usize) -> Option<&str> {
+        let segment = self.segments.get(at).map(String::as_str);
+        segment.filter(|segment| !segment.is_empty())
+    }
+
+    /// An argument of the query.
+    pub(super) fn arg(&self, name: &str) -> Option<&str> {
+        let found = self.args.iter().find(|(known, _)| known == name)?;
+        Some(&found.1)
+    }
+
+    /// The body as JSON; `None` when there is none.
+    pub(super) fn json(&self) -> Result<Option<Value>, Answer> {
+        if self.body.is_empty() {
+            return Ok(None);
+        }
+        serde_json::from_slice(&self.body).map(Some).map_err(|e| {
+            let body = json!({
+                "error_msg": format!("invalid request body: {e}"),
+                "req_body": String::from_utf8_lossy(&self.body),
+            });
+            Answer::json(400, body.to_string())
+        })
+    }
+
+    /// How long what is written stays.
+    pub(super) fn ttl(&self) -> Result<Option<std::time::Duration>, Answer> {
+        let Some(text) = self.arg("ttl") else {
+            return Ok(None);
+        };
+        let seconds = text.trim().parse::<f64>().ok().filter(|n| n.is_finite());
+        match seconds {
+            Some(seconds) => Ok(Some(std::time::Duration::from_secs_f64(
+                seconds.clamp(1.0, LONGEST_TTL),
+            ))),
+            None => Err(Answer::bad("invalid argument ttl: should be a number")),
+        }
+    }
+
+    /// Whether references are no hindrance to a deletion: the text has to be exactly this.
+    pub(super) fn force(&self) -> bool {
+        self.arg("force") == Some("true")
+    }
+}
+
+/// Ten years: what is to stay longer has no time to live.
+const LONGEST_TTL: f64 = 315_360_000.0;
+
+/// Arguments of a query, decoded, in order.
+pub(super) fn parse_query(query: &str) -> Vec<(String, String)> {
+    let decode = |text: &str| {
+        let spaced = text.replace('+', " ");
+        percent_decode_str(&spaced).decode_utf8_lossy().into_owned()
+    };
+    query
+        .split('&')
+        .filter(|pair| !pair.is_empty())
+        .map(|pair| {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            (decode(name), decode(value))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_taken_apart() {
+        let check = |path: &str, expected: Option<&[&str]>| {
+            let got = Request::new("GET", path, "", 0).map(|request| request.segments);
+            let expected = expected.map(|list| list.iter().map(|s| (*s).to_owned()).collect());
+            assert_eq!(got, expected, "{path}");
+        };
+        check("/apisix/admin", Some(&[]));
+        check("/apisix/admin/", Some(&[""]));
+        check("/apisix/admin/routes", Some(&["routes"]));
+        check("/apisix/admin/routes/", Some(&["routes", ""]));
+        check("/apisix/admin//routes//1", Some(&["routes", "1"]));
+        check(
+            "/apisix/admin/routes/a%20b%2Fc",
+            Some(&["routes", "a b", "c"]),
+        );
+        check("/apisix/adminx", None);
+        check("/", None);
+    }
+
+    #[test]
+    fn queries_are_taken_apart() {
+        let request = Request::new("GET", PREFIX, "a=1&b=x%3D1+2&ttl=1.5&c&a=2", 0).unwrap();
+        assert_eq!(request.arg("a"), Some("1"));
+        assert_eq!(request.arg("b"), Some("x=1 2"));
+        assert_eq!(request.arg("c"), Some(""));
+        assert_eq!(request.arg("d"), None);
+        assert_eq!(request.ttl().unwrap().unwrap().as_millis(), 1500);
+        for bad in ["ttl=x", "ttl=", "ttl=inf", "ttl=NaN"] {
+            let request = Request::new("GET", PREFIX, bad, 0).unwrap();
+            assert!(request.ttl().is_err(), "{bad}");
+        }
+    }
+}
