@@ -107,6 +107,7 @@ impl Admin {
         let Ok(_room) = self.room.acquire().await else {
             return Answer::page(503);
         };
+        request.yaml = is_yaml(http);
         request.body = match body(http).await {
             Ok(body) => body,
             Err(answer) => return answer,
@@ -163,6 +164,14 @@ fn key(http: &ServerSession, request: &Request) -> Option<String> {
         .filter_map(|pair| pair.trim().split_once('='))
         .find(|(name, _)| *name == "x_api_key")
         .map(|(_, value)| value.to_owned())
+}
+
+fn is_yaml(http: &ServerSession) -> bool {
+    let kind = http.req_header().headers.get(http::header::CONTENT_TYPE);
+    let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    ["application/yaml", "application/x-yaml", "text/yaml"]
+        .iter()
+        .any(|yaml| kind.starts_with(yaml))
 }
 
 /// The whole body, if it is not too long.

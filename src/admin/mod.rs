@@ -15,6 +15,7 @@ mod read;
 mod references;
 mod request;
 mod schemas;
+mod whole;
 mod write;
 
 use std::sync::Arc;
@@ -91,6 +92,7 @@ impl Admin {
         match name {
             "plugins" => return self.plugins(request),
             "schema" => return self.schema(request),
+            "configs" => return self.configs(request),
             _ => {}
         }
         let Some(target) = Target::read(&request.segments) else {

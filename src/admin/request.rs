@@ -4,6 +4,7 @@ use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 
 use super::answer::Answer;
+use crate::document::read_yaml;
 
 /// The longest body. Source: APISIX.
 pub(super) const MAX_BODY: usize = 1_572_864;
@@ -17,6 +18,8 @@ pub(super) struct Request {
     pub(super) segments: Vec<String>,
     args: Vec<(String, String)>,
     pub(super) body: Vec<u8>,
+    /// Whether the body is YAML; JSON else, whatever its type says.
+    pub(super) yaml: bool,
     /// Seconds since 1970.
     pub(super) now: u64,
 }
@@ -44,6 +47,7 @@ impl Request {
             segments,
             args: parse_query(query),
             body: Vec::new(),
+            yaml: false,
             now,
         })
     }
@@ -72,6 +76,17 @@ impl Request {
             });
             Answer::json(400, body.to_string())
         })
+    }
+
+    /// The body as JSON, or as YAML if that is its type.
+    pub(super) fn document(&self) -> Result<Option<Value>, Answer> {
+        if !self.yaml || self.body.is_empty() {
+            return self.json();
+        }
+        read_yaml(&self.body, "").map_or_else(
+            |problems| Err(Answer::bad(format!("invalid request body: {problems}"))),
+            |document| Ok(Some(document.value().clone())),
+        )
     }
 
     /// How long what is written stays.

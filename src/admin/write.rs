@@ -342,6 +342,7 @@ fn missing_id(kind: Kind) -> String {
     match kind {
         Kind::PluginMetadata => "missing plugin name".to_owned(),
         Kind::Consumer => "missing consumer name".to_owned(),
+        Kind::Secret => "no secret id".to_owned(),
         kind => format!("missing {} id", called(kind)),
     }
 }
