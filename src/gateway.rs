@@ -229,7 +229,7 @@ fn serve(
     }
 
     if let (Some(conf), Some(store)) = (&settings.admin, &store) {
-        let key = std::path::absolute(settings.source.path())?.with_file_name("admin.key");
+        let key = std::path::absolute(&settings.lockgate.admin_key)?;
         let own = conf.key_required && conf.keys.is_empty();
         let admin = Admin::new(AdminParts {
             settings: conf,

@@ -23,7 +23,7 @@ pub fn check(config: &Path) -> ExitCode {
     };
     if let Some(why) = out_of_sight(&settings) {
         print_warnings(&warnings);
-        println!("ok: settings; {} {why}", settings.source.path().display());
+        println!("ok: settings; {} {why}", settings.source);
         return ExitCode::SUCCESS;
     }
     match load(&settings, None, Duration::ZERO) {
@@ -38,11 +38,7 @@ pub fn check(config: &Path) -> ExitCode {
                 return failed(&warnings, &rejected);
             }
             print_warnings(&warnings);
-            println!(
-                "ok: {} resources in {}",
-                graph.len(),
-                settings.source.path().display()
-            );
+            println!("ok: {} resources in {}", graph.len(), settings.source);
             ExitCode::SUCCESS
         }
         Err((problems, more)) => {

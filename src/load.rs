@@ -13,7 +13,7 @@ use crate::config::compile::instance::Workshop;
 use crate::config::graph::Graph;
 use crate::config::source::file::{FileSource, Format};
 use crate::config::source::store::StoreSource;
-use crate::settings::{Settings, SourceKind};
+use crate::settings::{EtcdSettings, Settings, SourceKind};
 use crate::store::{Embedded, Store, StoreError};
 use crate::upstream::Resolver;
 
@@ -79,7 +79,22 @@ pub fn load(
             let store = Embedded::open(path, patience).map_err(|e| alone(failed(&e)))?;
             stored(graph, metrics, Arc::new(store)).map_err(|e| alone(failed(&e)))
         }
+        SourceKind::Etcd(etcd) => {
+            let store = connect(etcd).map_err(|e| alone(failed(&e)))?;
+            stored(graph, metrics, store).map_err(|e| alone(failed(&e)))
+        }
     }
+}
+
+#[cfg(feature = "etcd")]
+fn connect(etcd: &EtcdSettings) -> Result<Arc<dyn Store>, StoreError> {
+    Ok(Arc::new(crate::store::Etcd::open(etcd)?))
+}
+
+#[cfg(not(feature = "etcd"))]
+fn connect(_: &EtcdSettings) -> Result<Arc<dyn Store>, StoreError> {
+    let text = "this binary was built without the feature `etcd`";
+    Err(StoreError::new("etcd cannot be used", text))
 }
 
 fn failed(error: &StoreError) -> Problems {

@@ -34,6 +34,9 @@ pub fn kept_in(file: &Path) -> anyhow::Result<String> {
         }
         Err(e) if e.kind() == ErrorKind::NotFound => {
             let key = made()?;
+            if let Some(folder) = file.parent() {
+                std::fs::create_dir_all(folder).map_err(failed)?;
+            }
             let mut open = OpenOptions::new()
                 .write(true)
                 .create_new(true)

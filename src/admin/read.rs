@@ -10,8 +10,6 @@ use crate::config::kind::{Key, Kind};
 use crate::config::resource::Id;
 use crate::store::{Item, Store, StoreError};
 
-/// How keys begin in answers. Source: the default of `deployment.etcd.prefix`.
-pub(super) const KEY_PREFIX: &str = "/apisix/";
 /// How many items a page may have. Source: APISIX.
 const PAGE_SIZES: std::ops::RangeInclusive<u64> = 10..=500;
 
@@ -26,13 +24,13 @@ pub(super) async fn get(
     };
     let item = store.get(&target.path(id)).await?;
     Ok(match item {
-        Some(item) => Answer::json(200, shown(target.kind, &item)),
+        Some(item) => Answer::json(200, shown(store.prefix(), target.kind, &item)),
         None => Answer::no_key(),
     })
 }
 
 /// An item in its envelope. A certificate's keys are never shown.
-fn shown(kind: Kind, item: &Item) -> String {
+fn shown(prefix: &str, kind: Kind, item: &Item) -> String {
     let text = match kind {
         Kind::Ssl => match serde_json::from_str(&item.text) {
             Ok(mut value) => {
@@ -45,7 +43,7 @@ fn shown(kind: Kind, item: &Item) -> String {
     };
     format!(
         r#"{{"key":{},"value":{text},"createdIndex":{},"modifiedIndex":{}}}"#,
-        Value::from(format!("{KEY_PREFIX}{}", item.path)),
+        Value::from(format!("{prefix}{}", item.path)),
         item.created,
         item.modified
     )
@@ -80,7 +78,10 @@ async fn list(store: &dyn Store, target: &Target, request: &Request) -> Result<A
         let skip = usize::try_from((page - 1).saturating_mul(size)).unwrap_or(usize::MAX);
         items = items.into_iter().skip(skip).take(size as usize).collect();
     }
-    let list: Vec<String> = items.iter().map(|item| shown(target.kind, item)).collect();
+    let list: Vec<String> = items
+        .iter()
+        .map(|item| shown(store.prefix(), target.kind, item))
+        .collect();
     let body = format!(r#"{{"total":{total},"list":[{}]}}"#, list.join(","));
     Ok(Answer::json(200, body))
 }

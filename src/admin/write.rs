@@ -10,7 +10,7 @@ use super::answer::Answer;
 use super::check::Checker;
 use super::kinds::{Target, called, has_patch, has_post};
 use super::merge;
-use super::read::{KEY_PREFIX, without_keys};
+use super::read::without_keys;
 use super::references as refs;
 use super::request::Request;
 use crate::config::kind::{Key, Kind};
@@ -94,7 +94,7 @@ impl Admin {
         let id = id_for(target, &map)?;
         let ready = self.ready(target, id, map).await?;
         let old = self.store.get(&ready.path).await?;
-        Ok(finish(target, ready, old.as_ref(), now))
+        Ok(self.finish(target, ready, old.as_ref(), now))
     }
 
     async fn post(&self, target: &Target, body: Option<Value>, now: u64) -> Ended<(Txn, Answer)> {
@@ -107,7 +107,7 @@ impl Admin {
         // The next revision: the write takes it or a later one, so no other id is the same.
         let next = self.store.revision().await? + 1;
         let ready = self.ready(target, format!("{next:020}"), map).await?;
-        Ok(finish(target, ready, None, now))
+        Ok(self.finish(target, ready, None, now))
     }
 
     async fn patch(&self, target: &Target, body: Option<&Value>, now: u64) -> Ended<(Txn, Answer)> {
@@ -140,7 +140,7 @@ impl Admin {
         );
         let mut ready = self.ready(target, id, map).await?;
         ready.guards.push(Guard::Modified(path, old.modified));
-        let (mut txn, _) = finish(target, ready, Some(&old), now);
+        let (mut txn, _) = self.finish(target, ready, Some(&old), now);
         let Some(Op::Put { path, text, .. }) = txn.ops.first_mut() else {
             return Ok((txn, Answer::no_key()));
         };
@@ -152,7 +152,7 @@ impl Admin {
             map.insert("update_time".to_owned(), updated);
         }
         *text = value.to_string();
-        let answer = written(target.kind, 200, path, value);
+        let answer = self.written(target.kind, 200, path, value);
         Ok((txn, answer))
     }
 
@@ -178,7 +178,7 @@ impl Admin {
                 .map(|item| Op::Delete(item.path.to_string()));
             txn.ops.extend(own);
         }
-        let key = Value::from(format!("{KEY_PREFIX}{path}"));
+        let key = Value::from(format!("{}{path}", self.store.prefix()));
         Ok((
             txn,
             Answer::json(200, format!(r#"{{"deleted":"1","key":{key}}}"#)),
@@ -223,39 +223,41 @@ impl Admin {
     }
 }
 
-/// The write and its answer. What was there before keeps when it was made.
-fn finish(target: &Target, ready: Ready, old: Option<&Item>, now: u64) -> (Txn, Answer) {
-    let Ready {
-        path,
-        mut value,
-        mut guards,
-    } = ready;
-    if let (true, Some(map)) = (target.kind != Kind::PluginMetadata, value.as_object_mut()) {
-        let before = old.and_then(|old| serde_json::from_str::<Value>(&old.text).ok());
-        let made = before
-            .as_ref()
-            .and_then(|old| old.get("create_time"))
-            .cloned();
-        map.insert("create_time".to_owned(), made.unwrap_or(Value::from(now)));
-        map.insert("update_time".to_owned(), Value::from(now));
+impl Admin {
+    /// The write and its answer. What was there before keeps when it was made.
+    fn finish(&self, target: &Target, ready: Ready, old: Option<&Item>, now: u64) -> (Txn, Answer) {
+        let Ready {
+            path,
+            mut value,
+            mut guards,
+        } = ready;
+        if let (true, Some(map)) = (target.kind != Kind::PluginMetadata, value.as_object_mut()) {
+            let before = old.and_then(|old| serde_json::from_str::<Value>(&old.text).ok());
+            let made = before
+                .as_ref()
+                .and_then(|old| old.get("create_time"))
+                .cloned();
+            map.insert("create_time".to_owned(), made.unwrap_or(Value::from(now)));
+            map.insert("update_time".to_owned(), Value::from(now));
+        }
+        guards.push(match old {
+            Some(old) => Guard::Modified(path.clone(), old.modified),
+            None => Guard::Absent(path.clone()),
+        });
+        let mut txn = Txn::put(path.as_str(), value.to_string());
+        txn.guards = guards;
+        let status = if old.is_some() { 200 } else { 201 };
+        (txn, self.written(target.kind, status, &path, value))
     }
-    guards.push(match old {
-        Some(old) => Guard::Modified(path.clone(), old.modified),
-        None => Guard::Absent(path.clone()),
-    });
-    let mut txn = Txn::put(path.as_str(), value.to_string());
-    txn.guards = guards;
-    let status = if old.is_some() { 200 } else { 201 };
-    (txn, written(target.kind, status, &path, value))
-}
 
-/// The envelope of what was written.
-fn written(kind: Kind, status: u16, path: &str, mut value: Value) -> Answer {
-    if kind == Kind::Ssl {
-        without_keys(&mut value);
+    /// The envelope of what was written.
+    fn written(&self, kind: Kind, status: u16, path: &str, mut value: Value) -> Answer {
+        if kind == Kind::Ssl {
+            without_keys(&mut value);
+        }
+        let key = Value::from(format!("{}{path}", self.store.prefix()));
+        Answer::json(status, format!(r#"{{"key":{key},"value":{value}}}"#))
     }
-    let key = Value::from(format!("{KEY_PREFIX}{path}"));
-    Answer::json(status, format!(r#"{{"key":{key},"value":{value}}}"#))
 }
 
 fn with_ttl(mut txn: Txn, given: Option<std::time::Duration>) -> Txn {

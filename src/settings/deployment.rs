@@ -1,25 +1,36 @@
 //! `deployment`: the role, and where the configuration comes from.
 
+use std::path::Path;
+
 use lockgate_plugin::Problem;
 
 use super::admin::{AdminSettings, admin};
+use super::etcd::etcd;
 use super::read::Reader;
 use super::{Home, SourceKind};
 
 /// What to write instead of a provider that this version does not have.
-const INSTEAD: &str = "leave deployment.etcd and config_provider out, and this version keeps the configuration \
-                       itself; or put it into apisix.yaml beside this file, and set deployment.role: data_plane \
-                       and deployment.role_data_plane.config_provider: yaml";
+const INSTEAD: &str = "use deployment.role: traditional, which keeps the configuration itself or in etcd; or put it \
+                       into apisix.yaml beside this file, and set deployment.role: data_plane and \
+                       deployment.role_data_plane.config_provider: yaml";
 
-/// Where the configuration comes from, and the Admin API that changes it.
-pub(super) fn source(read: &mut Reader<'_>, home: &Home) -> (SourceKind, Option<AdminSettings>) {
+/// Where the configuration comes from, and the Admin API that changes it. `store` is the file of the
+/// embedded store.
+pub(super) fn source(
+    read: &mut Reader<'_>,
+    home: &Home,
+    env: &dyn Fn(&str) -> Option<String>,
+    store: &Path,
+) -> (SourceKind, Option<AdminSettings>) {
     let yaml = || SourceKind::Yaml(home.beside("apisix.yaml"));
-    let store = read.text("lockgate.store");
-    let store = home.path(store.as_deref().unwrap_or("data/lockgate.redb"));
     let role = read.choice(
         "deployment.role",
         &["traditional", "control_plane", "data_plane"],
     );
+    // The second is the name it had before 3.0.
+    let section = ["deployment.etcd", "etcd"]
+        .into_iter()
+        .find(|path| read.value(path).is_some());
     let (path, provider) = match role {
         "data_plane" => {
             let path = "deployment.role_data_plane.config_provider";
@@ -27,27 +38,24 @@ pub(super) fn source(read: &mut Reader<'_>, home: &Home) -> (SourceKind, Option<
         }
         "traditional" => {
             let path = "deployment.role_traditional.config_provider";
-            let words = ["embedded", "etcd", "yaml"];
-            let named = ["deployment.etcd", "etcd"]
-                .iter()
-                .find(|path| read.value(path).is_some());
-            match (read.value(path), named) {
+            match (read.value(path), section) {
                 // Whoever names servers wants the configuration to be there.
-                (None, Some(named)) => (*named, "etcd"),
-                _ => (path, read.choice(path, &words)),
+                (None, Some(_)) => (path, "etcd"),
+                _ => (path, read.choice(path, &["embedded", "etcd", "yaml"])),
             }
         }
         _ => ("deployment.role", "control_plane"),
     };
+    let has_admin = role == "traditional" && read.flag("apisix.enable_admin", true);
     let source = match provider {
-        "embedded" => {
-            let on = read.flag("apisix.enable_admin", true);
-            let admin = on.then(|| admin(read, home));
-            return (SourceKind::Embedded(store), admin);
+        "embedded" => SourceKind::Embedded(store.to_owned()),
+        "etcd" => {
+            let section = section.unwrap_or("deployment.etcd");
+            SourceKind::Etcd(etcd(read, section, home, env))
         }
         "yaml" => {
             // There the original takes its configuration from the Admin API, not from a file.
-            if role == "traditional" && read.flag("apisix.enable_admin", true) {
+            if has_admin {
                 read.warn(
                     Problem::new(
                         path,
@@ -70,5 +78,7 @@ pub(super) fn source(read: &mut Reader<'_>, home: &Home) -> (SourceKind, Option<
             yaml()
         }
     };
-    (source, None)
+    let is_store = matches!(source, SourceKind::Embedded(_) | SourceKind::Etcd(_));
+    let admin = (has_admin && is_store).then(|| admin(read, home));
+    (source, admin)
 }

@@ -11,6 +11,7 @@
 mod admin;
 mod cgroup;
 mod deployment;
+mod etcd;
 mod keys;
 mod listen;
 mod nginx;
@@ -19,6 +20,7 @@ mod prometheus;
 mod read;
 mod units;
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -35,6 +37,7 @@ use crate::router::Mode;
 use read::Reader;
 
 pub use admin::{AdminKey, AdminSettings, AdminTls};
+pub use etcd::{EtcdSettings, EtcdTls};
 pub use prometheus::PrometheusAttr;
 
 /// Settings of the process.
@@ -117,17 +120,22 @@ pub struct TlsSettings {
 pub enum SourceKind {
     /// The embedded store, changed through the Admin API: `lockgate.store`.
     Embedded(PathBuf),
+    /// etcd, in APISIX's layout: `deployment.etcd`.
+    Etcd(EtcdSettings),
     /// `apisix.yaml` beside the settings.
     Yaml(PathBuf),
     /// `apisix.json` beside the settings.
     Json(PathBuf),
 }
 
-impl SourceKind {
-    /// The file.
-    pub fn path(&self) -> &Path {
+impl fmt::Display for SourceKind {
+    /// Where it is, for people.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            SourceKind::Embedded(path) | SourceKind::Yaml(path) | SourceKind::Json(path) => path,
+            SourceKind::Embedded(path) | SourceKind::Yaml(path) | SourceKind::Json(path) => {
+                write!(f, "{}", path.display())
+            }
+            SourceKind::Etcd(etcd) => write!(f, "etcd at {}", etcd.hosts.join(", ")),
         }
     }
 }
@@ -194,6 +202,8 @@ pub struct ErrorLog {
 /// What APISIX has no word for.
 #[derive(Clone, Debug)]
 pub struct Own {
+    /// Where the admin key is kept when none is configured: beside `store`.
+    pub admin_key: PathBuf,
     /// Where a successor waits for the listening sockets.
     pub upgrade_sock: PathBuf,
     /// Whether workers share their work.
@@ -318,7 +328,11 @@ fn settings(
         _ => Mode::HostUri,
     };
     read.choice("apisix.router.ssl", &["radixtree_sni"]);
+    let store = read.text("lockgate.store");
+    let store = home.path(store.as_deref().unwrap_or("data/lockgate.redb"));
+    let (source, admin) = deployment::source(read, home, env, &store);
     let own = Own {
+        admin_key: store.with_file_name("admin.key"),
         upgrade_sock: home.path(
             &read
                 .text("lockgate.upgrade_sock")
@@ -334,7 +348,6 @@ fn settings(
             .unwrap_or(100),
         general: read.choice("lockgate.engine", &["auto", "general"]) == "general",
     };
-    let (source, admin) = deployment::source(read, home);
     Settings {
         listen: listen::plain(read),
         tls: listen::tls(read),

@@ -215,21 +215,85 @@ fn providers_that_are_not_there() {
         );
     };
     check(
-        "deployment: {role: data_plane, role_data_plane: {config_provider: etcd}}",
-        "c.yaml:1:50: deployment.role_data_plane.config_provider: etcd is not available",
-    );
-    check(
-        "deployment: {etcd: {host: ['http://127.0.0.1:2379']}}",
-        "c.yaml:1:14: deployment.etcd: etcd is not available",
-    );
-    check(
-        "deployment: {role_traditional: {config_provider: etcd}}",
-        "c.yaml:1:33: deployment.role_traditional.config_provider: etcd is not available",
+        "deployment: {role: data_plane, role_data_plane: {config_provider: xds}}",
+        "c.yaml:1:50: deployment.role_data_plane.config_provider: xds is not available",
     );
     check(
         "deployment: {role: control_plane}",
         "c.yaml:1:14: deployment.role: control_plane is not available",
     );
+}
+
+#[test]
+fn etcd() {
+    let read = |text: &str, env: &[(&str, &str)]| {
+        let env = |name: &str| {
+            let found = env.iter().find(|(known, _)| *known == name)?;
+            Some(found.1.to_owned())
+        };
+        parse(text.as_bytes(), Path::new("conf/config.yaml"), &env, &[])
+    };
+    let check = |text: &str, hosts: &[&str], prefix: &str, has_admin: bool| {
+        let (settings, warnings) = read(text, &[]).unwrap_or_else(|e| panic!("{text}: {e}"));
+        let SourceKind::Etcd(etcd) = settings.source else {
+            panic!("{text}: {:?}", settings.source)
+        };
+        assert_eq!(etcd.hosts, hosts, "{text}");
+        assert_eq!(etcd.prefix, prefix, "{text}");
+        assert_eq!(settings.admin.is_some(), has_admin, "{text}");
+        assert!(warnings.is_empty(), "{text}: {warnings:?}");
+        etcd
+    };
+    let local = ["http://127.0.0.1:2379"];
+    check("deployment: {etcd: {}}", &local, "/apisix", true);
+    check(
+        "deployment: {role_traditional: {config_provider: etcd}}",
+        &local,
+        "/apisix",
+        true,
+    );
+    check("deployment: {role: data_plane}", &local, "/apisix", false);
+    let etcd = check(
+        "deployment: {etcd: {host: ['https://a:1/', 'https://b:2'], prefix: /other, timeout: 3, \
+         startup_retry: 0, user: u, password: secret, watch_timeout: 50, resync_delay: 5, \
+         tls: {cert: a.crt, key: a.key, verify: false}}}",
+        &["https://a:1", "https://b:2"],
+        "/other",
+        true,
+    );
+    assert_eq!(etcd.timeout, Duration::from_secs(3));
+    assert_eq!(etcd.retries, 0);
+    assert!(etcd.tls.insecure && etcd.tls.cert.is_some());
+    assert!(!format!("{etcd:?}").contains("secret"));
+    check(
+        "etcd: {host: 'http://a:1'}",
+        &["http://a:1"],
+        "/apisix",
+        true,
+    );
+    let hosts = [("APISIX_DEPLOYMENT_ETCD_HOST", r#"["http://e:1"]"#)];
+    let (settings, _) = read("deployment: {etcd: {}}", &hosts).unwrap();
+    assert_eq!(settings.source.to_string(), "etcd at http://e:1");
+    for (etcd, problem) in [
+        (
+            "{hosts: []}",
+            "etcd.hosts: unknown key `hosts` (did you mean `host`?)",
+        ),
+        ("{host: []}", "etcd.host: there is no server in the list"),
+        (
+            "{host: ['a:1']}",
+            "etcd.host[0]: expected an address such as http://127.0.0.1:2379, found a text",
+        ),
+        ("{tls: {cert: a}}", "etcd.tls: cert and key belong together"),
+        (
+            "{tls: {crt: a}}",
+            "etcd.tls.crt: unknown key `crt` (did you mean `cert`?)",
+        ),
+    ] {
+        let found = read(&format!("deployment: {{etcd: {etcd}}}"), &[]).err();
+        let found = found.unwrap_or_default().to_string();
+        assert!(found.contains(problem), "{etcd}: {found}");
+    }
 }
 
 #[test]
@@ -331,7 +395,7 @@ fn relative_paths_start_beside_conf() {
         let text = format!("{MINIMAL}nginx_config: {{error_log: logs/e.log}}");
         let (settings, _) = parse(text.as_bytes(), Path::new(config), &|_| None, &[]).unwrap();
         assert_eq!(settings.error_log.path, Some(log.into()), "{config}");
-        assert_eq!(settings.source.path(), Path::new(source), "{config}");
+        assert_eq!(settings.source, SourceKind::Yaml(source.into()), "{config}");
     };
     check(
         "/opt/gw/conf/config.yaml",

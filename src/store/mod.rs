@@ -5,13 +5,24 @@
 //! that changed it last. A write is answered once it is on disk, and a read sees every write that
 //! was answered.
 //!
-//! ```ignore
-//! let listing = store.list("routes/").await?;
-//! let made = store.commit(Txn::put("routes/1", text).when(Guard::Absent("routes/1".into()))).await?;
-//! let mut watch = store.watch(listing.revision).await?; // everything after what was listed
+//! ```
+//! # use lockgate::store::{Commit, Guard, Memory, Store, Txn};
+//! # let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+//! # runtime.block_on(async {
+//! # let store = Memory::default();
+//! let listing = store.list("routes/").await.unwrap();
+//! let made = Txn::put("routes/1", r#"{"uri":"/"}"#).when(Guard::Absent("routes/1".into()));
+//! assert_eq!(store.commit(made.clone()).await.unwrap(), Commit::Done(listing.revision + 1));
+//! assert_eq!(store.commit(made).await.unwrap(), Commit::Refused);
+//! // Everything after what was listed.
+//! let mut watch = store.watch(listing.revision).await.unwrap();
+//! assert_eq!(watch.next().await.unwrap().1, listing.revision + 1);
+//! # });
 //! ```
 
 mod embedded;
+#[cfg(feature = "etcd")]
+mod etcd;
 mod memory;
 mod state;
 #[cfg(test)]
@@ -23,6 +34,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 pub use embedded::Embedded;
+#[cfg(feature = "etcd")]
+pub use etcd::Etcd;
 pub use memory::Memory;
 
 /// One stored resource.
@@ -194,6 +207,11 @@ impl StoreError {
 pub trait Store: Send + Sync {
     /// Which store it is and where, for people.
     fn describe(&self) -> String;
+
+    /// What its keys begin with in the answers of the Admin API, with a slash at the end.
+    fn prefix(&self) -> &str {
+        "/apisix/"
+    }
 
     /// Everything whose path begins so.
     ///

@@ -32,13 +32,16 @@ fn embedded(folder: &Folder) -> Embedded {
 async fn memory() {
     let store = Memory::default();
     suite(&store).await;
-    forgets(&store).await;
+    hands_over(&store).await;
+    forgets().await;
 }
 
 #[tokio::test]
 async fn embedded_as_memory() {
     let folder = Folder::new("suite");
-    suite(&embedded(&folder)).await;
+    let store = embedded(&folder);
+    suite(&store).await;
+    hands_over(&store).await;
 }
 
 fn paths(listing: &Listing) -> Vec<&str> {
@@ -167,15 +170,17 @@ async fn suite(store: &dyn Store) {
     };
     assert!(matches!(&events[..], [Event::Gone(path, _)] if &**path == "routes/ends"));
     assert!(store.get("routes/stays").await.unwrap().is_some());
+}
 
-    // Handed over, it can be read, not written.
+/// Handed over, it can be read, not written.
+async fn hands_over(store: &dyn Store) {
     store.release();
     assert!(store.commit(Txn::delete("routes/3")).await.is_err());
     assert!(store.get("routes/3").await.unwrap().is_some());
 }
 
 /// A watch that stays too far behind is told so.
-async fn forgets(_: &Memory) {
+async fn forgets() {
     let store = Memory::default();
     done(&store, Txn::put("a/1", "{}")).await;
     let mut late = store.watch(0).await.unwrap();
@@ -257,4 +262,145 @@ async fn what_is_no_store_is_refused() {
     )
     .unwrap();
     assert!(Embedded::open(&folder.file(), Duration::ZERO).is_err());
+}
+
+#[cfg(feature = "etcd")]
+mod etcd {
+    use std::net::TcpListener;
+    use std::process::{Child, Command, Stdio};
+
+    use super::*;
+    use crate::settings::{EtcdSettings, EtcdTls};
+
+    /// A server of its own, ended with the test.
+    struct Server {
+        child: Child,
+        url: String,
+        _folder: Folder,
+    }
+
+    impl Server {
+        fn start(name: &str) -> Server {
+            let folder = Folder::new(name);
+            std::fs::create_dir_all(&folder.0).unwrap();
+            let free = || {
+                TcpListener::bind("127.0.0.1:0")
+                    .unwrap()
+                    .local_addr()
+                    .unwrap()
+            };
+            let (client, peer) = (free(), free());
+            let (url, peer) = (format!("http://{client}"), format!("http://{peer}"));
+            let child = Command::new("etcd")
+                .args(["--name", "t", "--data-dir"])
+                .arg(folder.0.join("data"))
+                .args([
+                    "--listen-client-urls",
+                    &url,
+                    "--advertise-client-urls",
+                    &url,
+                ])
+                .args([
+                    "--listen-peer-urls",
+                    &peer,
+                    "--initial-advertise-peer-urls",
+                    &peer,
+                ])
+                .args(["--initial-cluster", &format!("t={peer}")])
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .expect("etcd is started: Debian has it in etcd-server");
+            Server {
+                child,
+                url,
+                _folder: folder,
+            }
+        }
+
+        fn open(&self) -> Etcd {
+            let settings = EtcdSettings {
+                hosts: vec![self.url.clone()],
+                prefix: "/apisix/".into(),
+                timeout: Duration::from_secs(10),
+                retries: 10,
+                user: None,
+                tls: EtcdTls::default(),
+            };
+            Etcd::open(&settings).unwrap_or_else(|e| panic!("{}", e.chain()))
+        }
+    }
+
+    impl Drop for Server {
+        fn drop(&mut self) {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+
+    #[test]
+    fn as_memory() {
+        let server = Server::start("etcd-suite");
+        let store = server.open();
+        let runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = { runtime }.enable_all().build().unwrap();
+        runtime.block_on(suite(&store));
+        runtime.block_on(large_and_compacted(&store, &server.url));
+    }
+
+    async fn large_and_compacted(store: &Etcd, url: &str) {
+        // More than one answer holds, all of one revision.
+        for part in 0..12 {
+            let mut txn = Txn::default();
+            for at in 0..100 {
+                txn.ops.push(Op::Put {
+                    path: format!("many/{part}-{at}"),
+                    text: "{}".into(),
+                    ttl: None,
+                });
+            }
+            done(store, txn).await;
+        }
+        let listing = store.list("many/").await.unwrap();
+        assert_eq!(listing.items.len(), 1200);
+        assert!(listing.items.is_sorted_by(|a, b| a.path < b.path));
+        // What marks a folder is no item, nor is what is beside the prefix.
+        let mut other = etcd_client::Client::connect([url], None).await.unwrap();
+        other.put("/apisix/many/", "init_dir", None).await.unwrap();
+        other.put("/apisixx/many/1", "{}", None).await.unwrap();
+        assert_eq!(store.list("many/").await.unwrap().items.len(), 1200);
+        // What was forgotten is said to be.
+        let now = store.revision().await.unwrap();
+        let at = i64::try_from(now).unwrap();
+        other.compact(at, None).await.unwrap();
+        let mut watch = store.watch(1).await.unwrap();
+        assert!(matches!(watch.next().await, Err(WatchError::Forgotten(1))));
+        // A folder's mark is no change; what others write is.
+        let mut watch = store.watch(now).await.unwrap();
+        other
+            .put("/apisix/routes/", "init_dir", None)
+            .await
+            .unwrap();
+        other.put("/apisix/routes/x", "{}", None).await.unwrap();
+        let (events, _) = watch.next().await.unwrap();
+        assert!(matches!(&events[..], [Event::Put(item)] if &*item.path == "routes/x"));
+    }
+
+    #[test]
+    fn nobody_there() {
+        let settings = EtcdSettings {
+            hosts: vec!["http://127.0.0.1:1".into()],
+            prefix: "/apisix".into(),
+            timeout: Duration::from_millis(300),
+            retries: 1,
+            user: None,
+            tls: EtcdTls::default(),
+        };
+        let error = Etcd::open(&settings).err().unwrap();
+        assert!(
+            error
+                .chain()
+                .starts_with("cannot use etcd at http://127.0.0.1:1: ")
+        );
+    }
 }

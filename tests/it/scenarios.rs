@@ -1,6 +1,7 @@
 //! Tests in Rust for what a case file cannot say: signals, upgrades, load, files replaced in odd ways.
 
 mod clients;
+mod etcd;
 mod files;
 mod idle;
 pub(crate) mod lanes;
@@ -76,6 +77,9 @@ pub(crate) const ALL: &[(&str, Scenario)] = &[
         "a stored resource that is not valid is reported alone",
         |w| Box::pin(store::not_valid(w)),
     ),
+    ("gateways share etcd, and outlive it", |w| {
+        Box::pin(etcd::shared(w))
+    }),
     ("a half-written file is ignored", |w| {
         Box::pin(files::half_written(w))
     }),

@@ -206,7 +206,8 @@ pub(super) const KEYS: &[(&str, Key)] = &[
             Instead("answers have the form of v3", &["\"v3\"", "\"\""]),
         ),
     ),
-    ("deployment.etcd", SERVERS),
+    // What is below is checked where it is read: it may stand under its old name, too.
+    ("deployment.etcd", Key::of(Free, Honoured).secret()),
     ("deployment.certs.cert", TEXT),
     ("deployment.certs.cert_key", TEXT.secret()),
     ("deployment.certs.trusted_ca_cert", TEXT),
