@@ -236,6 +236,7 @@ fn serve(
             generated_key: own.then(|| admin::key::kept_in(&key)).transpose()?,
             server_token: server_token(settings),
             store: Arc::clone(store),
+            keyring: settings.keyring.clone(),
             workshop,
             seen: writer.in_use(),
         });

@@ -77,11 +77,11 @@ pub fn load(
         SourceKind::Json(path) => file(graph, metrics, path, Format::Json),
         SourceKind::Embedded(path) => {
             let store = Embedded::open(path, patience).map_err(|e| alone(failed(&e)))?;
-            stored(graph, metrics, Arc::new(store)).map_err(|e| alone(failed(&e)))
+            stored(graph, metrics, Arc::new(store), settings).map_err(|e| alone(failed(&e)))
         }
         SourceKind::Etcd(etcd) => {
             let store = connect(etcd).map_err(|e| alone(failed(&e)))?;
-            stored(graph, metrics, store).map_err(|e| alone(failed(&e)))
+            stored(graph, metrics, store, settings).map_err(|e| alone(failed(&e)))
         }
     }
 }
@@ -151,12 +151,13 @@ fn stored(
     mut graph: Graph,
     metrics: Arc<Metrics>,
     store: Arc<dyn Store>,
+    settings: &Settings,
 ) -> Result<Loaded, StoreError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|e| StoreError::new("cannot read the store", e))?;
-    let (source, all) = runtime.block_on(StoreSource::open(store))?;
+    let (source, all) = runtime.block_on(StoreSource::open(store, settings.keyring.clone()))?;
     let applied = graph.apply(all.changes);
     Ok(Loaded {
         graph,

@@ -154,7 +154,11 @@ fn key(http: &ServerSession, request: &Request) -> Option<String> {
         return Some(key.to_owned());
     }
     let headers = &http.req_header().headers;
-    if let Some(key) = headers.get("x-api-key") {
+    // nginx takes both for the same.
+    if let Some(key) = headers
+        .get("x-api-key")
+        .or_else(|| headers.get("x_api_key"))
+    {
         return Some(String::from_utf8_lossy(key.as_bytes()).into_owned());
     }
     let cookies = headers.get_all(http::header::COOKIE).iter();

@@ -24,6 +24,7 @@ use std::time::Duration;
 use tokio::sync::{Mutex, Semaphore, watch};
 
 use crate::config::compile::instance::Workshop;
+use crate::config::keyring::Keyring;
 use crate::settings::AdminSettings;
 use crate::store::{Store, StoreError};
 use access::Access;
@@ -44,6 +45,7 @@ pub struct Admin {
     cors: bool,
     server_token: String,
     store: Arc<dyn Store>,
+    keyring: Keyring,
     checker: Checker,
     stream_mode: bool,
     /// The revision of the store that requests see.
@@ -62,6 +64,8 @@ pub struct Parts<'a> {
     pub server_token: String,
     /// Where resources are kept.
     pub store: Arc<dyn Store>,
+    /// What is encrypted there.
+    pub keyring: Keyring,
     /// To see whether plugins can be built; not the one that the gateway uses.
     pub workshop: Workshop,
     /// The revision of the store that requests see.
@@ -76,6 +80,7 @@ impl Admin {
             cors: parts.settings.cors,
             server_token: parts.server_token,
             store: parts.store,
+            keyring: parts.keyring,
             checker: Checker::new(parts.workshop),
             stream_mode: parts.settings.stream_mode,
             seen: parts.seen,
@@ -102,9 +107,7 @@ impl Admin {
             return Answer::bad("stream mode is disabled, can not add stream routes");
         }
         let done = match request.method.as_str() {
-            "GET" => read::get(&*self.store, &target, request)
-                .await
-                .map_err(Failure::Store),
+            "GET" => self.get(&target, request).await.map_err(Failure::Store),
             "PUT" | "POST" | "PATCH" | "DELETE" => self.write(&target, request).await,
             _ => Ok(Answer::error(404, "not found")),
         };

@@ -1,52 +1,95 @@
 //! GET of one item and of lists: filters, order, pages.
 
+use std::borrow::Cow;
+
 use lockgate_plugin::Pattern;
+use serde::de::IgnoredAny;
 use serde_json::Value;
 
+use super::Admin;
 use super::answer::Answer;
 use super::kinds::Target;
 use super::request::{Request, parse_query};
 use crate::config::kind::{Key, Kind};
 use crate::config::resource::Id;
-use crate::store::{Item, Store, StoreError};
+use crate::store::{Item, StoreError};
 
 /// How many items a page may have. Source: APISIX.
 const PAGE_SIZES: std::ops::RangeInclusive<u64> = 10..=500;
 
-/// An item or a list.
-pub(super) async fn get(
-    store: &dyn Store,
-    target: &Target,
-    request: &Request,
-) -> Result<Answer, StoreError> {
-    let Some(id) = &target.id else {
-        return list(store, target, request).await;
-    };
-    let item = store.get(&target.path(id)).await?;
-    Ok(match item {
-        Some(item) => Answer::json(200, shown(store.prefix(), target.kind, &item)),
-        None => Answer::no_key(),
-    })
-}
+impl Admin {
+    /// An item or a list.
+    pub(super) async fn get(
+        &self,
+        target: &Target,
+        request: &Request,
+    ) -> Result<Answer, StoreError> {
+        let Some(id) = &target.id else {
+            return self.list(target, request).await;
+        };
+        let item = self.store.get(&target.path(id)).await?;
+        Ok(match item {
+            Some(item) => Answer::json(200, self.shown(target.kind, &item)),
+            None => Answer::no_key(),
+        })
+    }
 
-/// An item in its envelope. A certificate's keys are never shown.
-fn shown(prefix: &str, kind: Kind, item: &Item) -> String {
-    let text = match kind {
-        Kind::Ssl => match serde_json::from_str(&item.text) {
-            Ok(mut value) => {
-                without_keys(&mut value);
-                value.to_string()
+    async fn list(&self, target: &Target, request: &Request) -> Result<Answer, StoreError> {
+        let page = match page(request) {
+            Ok(page) => page,
+            Err(answer) => return Ok(answer),
+        };
+        let mut items = self.store.list(&target.folder()).await?.items;
+        if target.kind == Kind::Credential && items.is_empty() {
+            // As in APISIX: there is no folder until something is in it.
+            return Ok(Answer::no_key());
+        }
+        items.retain(|item| Key::from_path(&item.path).is_some_and(|key| key.kind == target.kind));
+        let filter = Filter::new(target.kind, request);
+        if filter.filters() {
+            items
+                .retain(|item| filter.takes(&serde_json::from_str(&item.text).unwrap_or_default()));
+        }
+        let total = items.len();
+        if let Some((page, size)) = page {
+            items.sort_by_key(|item| item.created);
+            let skip = usize::try_from((page - 1).saturating_mul(size)).unwrap_or(usize::MAX);
+            items = items.into_iter().skip(skip).take(size as usize).collect();
+        }
+        let list: Vec<String> = items
+            .iter()
+            .map(|item| self.shown(target.kind, item))
+            .collect();
+        let body = format!(r#"{{"total":{total},"list":[{}]}}"#, list.join(","));
+        Ok(Answer::json(200, body))
+    }
+
+    /// An item in its envelope: what is encrypted is shown as it was sent, but a certificate's keys are
+    /// not shown at all.
+    fn shown(&self, kind: Kind, item: &Item) -> String {
+        let changed = kind == Kind::Ssl || !self.keyring.is_empty();
+        let text = if changed {
+            let mut value: Value = serde_json::from_str(&item.text).unwrap_or_default();
+            if let Some(key) = Key::from_path(&item.path) {
+                self.keyring.open(&key, &mut value);
             }
-            Err(_) => "{}".to_owned(),
-        },
-        _ => item.text.to_string(),
-    };
-    format!(
-        r#"{{"key":{},"value":{text},"createdIndex":{},"modifiedIndex":{}}}"#,
-        Value::from(format!("{prefix}{}", item.path)),
-        item.created,
-        item.modified
-    )
+            if kind == Kind::Ssl {
+                without_keys(&mut value);
+            }
+            Cow::Owned(value.to_string())
+        } else if serde_json::from_str::<IgnoredAny>(&item.text).is_ok() {
+            Cow::Borrowed(&*item.text)
+        } else {
+            // Written by somebody else: it must not spoil what is around it.
+            Cow::Borrowed("null")
+        };
+        format!(
+            r#"{{"key":{},"value":{text},"createdIndex":{},"modifiedIndex":{}}}"#,
+            Value::from(format!("{}{}", self.store.prefix(), item.path)),
+            item.created,
+            item.modified
+        )
+    }
 }
 
 /// Takes private keys out of a certificate.
@@ -55,35 +98,6 @@ pub(super) fn without_keys(value: &mut Value) {
         map.shift_remove("key");
         map.shift_remove("keys");
     }
-}
-
-async fn list(store: &dyn Store, target: &Target, request: &Request) -> Result<Answer, StoreError> {
-    let page = match page(request) {
-        Ok(page) => page,
-        Err(answer) => return Ok(answer),
-    };
-    let mut items = store.list(&target.folder()).await?.items;
-    if target.kind == Kind::Credential && items.is_empty() {
-        // As in APISIX: there is no folder until something is in it.
-        return Ok(Answer::no_key());
-    }
-    items.retain(|item| Key::from_path(&item.path).is_some_and(|key| key.kind == target.kind));
-    let filter = Filter::new(target.kind, request);
-    if filter.filters() {
-        items.retain(|item| filter.takes(&serde_json::from_str(&item.text).unwrap_or_default()));
-    }
-    let total = items.len();
-    if let Some((page, size)) = page {
-        items.sort_by_key(|item| item.created);
-        let skip = usize::try_from((page - 1).saturating_mul(size)).unwrap_or(usize::MAX);
-        items = items.into_iter().skip(skip).take(size as usize).collect();
-    }
-    let list: Vec<String> = items
-        .iter()
-        .map(|item| shown(store.prefix(), target.kind, item))
-        .collect();
-    let body = format!(r#"{{"total":{total},"list":[{}]}}"#, list.join(","));
-    Ok(Answer::json(200, body))
 }
 
 /// The page that is asked for, from 1, and its size. Both have to be numbers, else there is none.

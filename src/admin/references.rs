@@ -5,7 +5,8 @@ use serde_json::Value;
 use super::answer::Answer;
 use super::kinds::{Target, called};
 use crate::config::catalogue::{Catalogue, Found};
-use crate::config::kind::Kind;
+use crate::config::keyring::Keyring;
+use crate::config::kind::{Key, Kind};
 use crate::config::resource::Id;
 use crate::store::{Guard, Item, Store, StoreError};
 
@@ -235,6 +236,7 @@ pub(super) async fn plugin_once(
 pub(super) async fn key_once(
     store: &dyn Store,
     catalogue: &Catalogue,
+    keyring: &Keyring,
     path: &str,
     value: &Value,
 ) -> Result<Result<Vec<Guard>, Answer>, StoreError> {
@@ -244,14 +246,15 @@ pub(super) async fn key_once(
     }
     let listing = store.list("consumers/").await?;
     for item in listing.items.iter().filter(|item| *item.path != *path) {
-        let may_have = |key: &str| !is_plain(key) || item.text.contains(key);
+        let may_have = |key: &str| !keyring.is_empty() || !is_plain(key) || item.text.contains(key);
         if !keys.iter().any(|(_, _, key)| may_have(key)) {
             continue;
         }
-        let other = presented(
-            catalogue,
-            &serde_json::from_str(&item.text).unwrap_or_default(),
-        );
+        let mut other: Value = serde_json::from_str(&item.text).unwrap_or_default();
+        if let Some(key) = Key::from_path(&item.path) {
+            keyring.open(&key, &mut other);
+        }
+        let other = presented(catalogue, &other);
         let same = keys.iter().find(|(plugin, _, key)| {
             other
                 .iter()

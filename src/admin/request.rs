@@ -69,7 +69,12 @@ impl Request {
         if self.body.is_empty() {
             return Ok(None);
         }
-        serde_json::from_slice(&self.body).map(Some).map_err(|e| {
+        let strict = serde_json::from_slice(&self.body);
+        let read = strict.or_else(|error| match escaped(&self.body) {
+            Some(body) => serde_json::from_slice(&body),
+            None => Err(error),
+        });
+        read.map(Some).map_err(|e| {
             let body = json!({
                 "error_msg": format!("invalid request body: {e}"),
                 "req_body": String::from_utf8_lossy(&self.body),
@@ -107,6 +112,25 @@ impl Request {
     pub(super) fn force(&self) -> bool {
         self.arg("force") == Some("true")
     }
+}
+
+/// JSON with its bare line ends and tabs inside texts escaped: APISIX takes them, and people paste
+/// whole files into a text. `None` when there are none.
+fn escaped(json: &[u8]) -> Option<Vec<u8>> {
+    let mut out = Vec::with_capacity(json.len() + json.len() / 8);
+    let (mut inside, mut after_slash, mut changed) = (false, false, false);
+    for byte in json {
+        match byte {
+            0..=0x1f if inside => {
+                out.extend_from_slice(format!("\\u{byte:04x}").as_bytes());
+                changed = true;
+            }
+            _ => out.push(*byte),
+        }
+        inside ^= *byte == b'"' && !after_slash;
+        after_slash = inside && *byte == b'\\' && !after_slash;
+    }
+    changed.then_some(out)
 }
 
 /// Ten years: what is to stay longer has no time to live.
@@ -150,6 +174,20 @@ mod tests {
         );
         check("/apisix/adminx", None);
         check("/", None);
+    }
+
+    #[test]
+    fn bare_line_ends_in_texts_are_taken() {
+        let check = |body: &str, expected: Option<Value>| {
+            let mut request = Request::new("PUT", PREFIX, "", 0).unwrap();
+            request.body = body.as_bytes().to_vec();
+            assert_eq!(request.json().ok().flatten(), expected, "{body}");
+        };
+        check("{\"a\":\n\"b\"}", Some(json!({"a": "b"})));
+        check("{\"a\":\"b\nc\td\"}", Some(json!({"a": "b\nc\td"})));
+        check("{\"a\\\"\":\"\\\\\"\n}", Some(json!({"a\"": "\\"})));
+        check("{\"a\":\"b\n}", None);
+        check("{\n\"a\"}", None);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Schemas of resources and plugins, and the list of plugins.
 
-use lockgate_plugin::{PluginDef, schema};
+use lockgate_plugin::PluginDef;
 use serde_json::{Map, Value, json};
 
 use super::Admin;
@@ -27,7 +27,7 @@ impl Admin {
             .unversioned(),
             (Some("list"), "GET") => self.names(request.arg("subsystem")),
             (Some(name), "GET") => self.plugin(name, request),
-            (None, "GET") if request.arg("all") == Some("true") => self.all(request),
+            (None, "GET") => self.all(request),
             _ => not_found("http"),
         }
     }
@@ -76,6 +76,9 @@ impl Admin {
         let Some(all) = self.of(Some(subsystem)) else {
             return Answer::bad(format!("unsupported subsystem: {subsystem}"));
         };
+        if request.arg("all") != Some("true") {
+            return not_found(subsystem);
+        }
         let entries = all.iter().map(|def| (def.name.to_owned(), entry(def)));
         Answer::json(200, Value::Object(entries.collect()).to_string())
     }
@@ -88,7 +91,7 @@ impl Admin {
             request.method.as_str(),
         ) {
             (Some("plugins"), Some(name), "GET") => self.plugin(name, request),
-            (Some("validate"), Some(plural), "POST") => validate(plural, request),
+            (Some("validate"), Some(plural), "POST") => self.validate(plural, request),
             (Some(name), _, "GET") => {
                 let kind = Kind::ALL
                     .into_iter()
@@ -148,18 +151,24 @@ fn with_meta(mut schema: Value) -> Value {
     schema
 }
 
-/// Whether a body fits a schema; nothing else is looked at.
-fn validate(plural: &str, request: &Request) -> Answer {
-    let kind = Kind::ALL.into_iter().find(|kind| kind.plural() == plural);
-    let Some(schema) = kind.and_then(|kind| schema_of(&Key::new(kind, ""))) else {
-        return Answer::error(404, format!("Unsupported resource type: {plural}"));
-    };
-    let body = match request.json() {
-        Ok(body) => body.unwrap_or_default(),
-        Err(answer) => return answer,
-    };
-    match schema::apisix_text(&schema, &body) {
-        Some(text) => Answer::bad(text),
-        None => Answer::text(200, ""),
+impl Admin {
+    /// Whether a body is a resource of a kind; what its plugins are told is not looked at.
+    fn validate(&self, plural: &str, request: &Request) -> Answer {
+        let kind = Kind::ALL.into_iter().find(|kind| kind.plural() == plural);
+        let key = kind.map(|kind| Key::new(kind, ""));
+        let Some(key) = key.filter(|key| schema_of(key).is_some()) else {
+            return Answer::error(404, format!("Unsupported resource type: {plural}"));
+        };
+        let mut body = match request.json() {
+            Ok(body) => body.unwrap_or_default(),
+            Err(answer) => return answer,
+        };
+        if let Some(Value::Object(plugins)) = body.get_mut("plugins") {
+            plugins.clear();
+        }
+        match self.checker.problem(&key, &body) {
+            Some(text) => Answer::bad(text.trim_start_matches("invalid configuration: ")),
+            None => Answer::text(200, ""),
+        }
     }
 }

@@ -44,6 +44,7 @@ impl From<StoreError> for Failure {
 
 /// A resource that was checked, and what has to stay so until it is stored.
 struct Ready {
+    id: String,
     path: String,
     value: Value,
     guards: Vec<Guard>,
@@ -122,6 +123,8 @@ impl Admin {
         let old = self.store.get(&path).await?.ok_or_else(Answer::no_key)?;
         let mut value: Value = serde_json::from_str(&old.text)
             .map_err(|e| Answer::error(500, format!("what is stored is no JSON: {e}")))?;
+        let key = key_of(target, id, &path);
+        self.keyring.open(&key, &mut value);
         let given = if target.below.is_empty() {
             merge::merge(&mut value, patch);
             patch.get("update_time").is_some()
@@ -193,15 +196,12 @@ impl Admin {
         mut map: Map<String, Value>,
     ) -> Ended<Ready> {
         let path = target.path(&id);
-        if target.kind == Kind::Consumer && !map.contains_key("username") {
-            // Its own check says so.
-        } else if target.kind != Kind::Consumer {
+        // An id that is only in the body stays as it is there, a number say.
+        if target.kind != Kind::Consumer && (target.id.is_some() || !map.contains_key("id")) {
             map.insert("id".to_owned(), Value::from(stored_id(target, &id)));
         }
         let value = Value::Object(map);
-        // A path that names no resource: an id with a slash in it, say.
-        let key = Key::from_path(&path).filter(|key| key.kind == target.kind);
-        let key = key.unwrap_or_else(|| Key::new(target.kind, &id));
+        let key = key_of(target, &id, &path);
         let checker: &Checker = &self.checker;
         checker.check(&key, &value)?;
         let mut guards = refs::present(&*self.store, target, &id, &value).await??;
@@ -211,11 +211,14 @@ impl Admin {
             }
             Kind::Consumer | Kind::Credential => {
                 let catalogue = checker.catalogue();
-                guards.extend(refs::key_once(&*self.store, catalogue, &path, &value).await??);
+                guards.extend(
+                    refs::key_once(&*self.store, catalogue, &self.keyring, &path, &value).await??,
+                );
             }
             _ => {}
         }
         Ok(Ready {
+            id,
             path,
             value,
             guards,
@@ -227,6 +230,7 @@ impl Admin {
     /// The write and its answer. What was there before keeps when it was made.
     fn finish(&self, target: &Target, ready: Ready, old: Option<&Item>, now: u64) -> (Txn, Answer) {
         let Ready {
+            id,
             path,
             mut value,
             mut guards,
@@ -240,6 +244,7 @@ impl Admin {
             map.insert("create_time".to_owned(), made.unwrap_or(Value::from(now)));
             map.insert("update_time".to_owned(), Value::from(now));
         }
+        self.keyring.seal(&key_of(target, &id, &path), &mut value);
         guards.push(match old {
             Some(old) => Guard::Modified(path.clone(), old.modified),
             None => Guard::Absent(path.clone()),
@@ -252,12 +257,19 @@ impl Admin {
 
     /// The envelope of what was written.
     fn written(&self, kind: Kind, status: u16, path: &str, mut value: Value) -> Answer {
-        if kind == Kind::Ssl {
+        if kind == Kind::Ssl && self.keyring.is_empty() {
             without_keys(&mut value);
         }
         let key = Value::from(format!("{}{path}", self.store.prefix()));
         Answer::json(status, format!(r#"{{"key":{key},"value":{value}}}"#))
     }
+}
+
+/// The resource at a path. One whose id has a slash in it, say, has no such path; its check says so.
+fn key_of(target: &Target, id: &str, path: &str) -> Key {
+    Key::from_path(path)
+        .filter(|key| key.kind == target.kind)
+        .unwrap_or_else(|| Key::new(target.kind, id))
 }
 
 fn with_ttl(mut txn: Txn, given: Option<std::time::Duration>) -> Txn {

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::Home;
 use super::read::Reader;
+use crate::config::keyring::Keyring;
 
 /// How to reach etcd.
 #[derive(Clone, PartialEq, Eq)]
@@ -151,6 +152,35 @@ fn tls(read: &mut Reader<'_>, path: &str, home: &Home) -> EtcdTls {
         insecure: !read.flag(&format!("{path}.tls.verify"), true),
         ca: ca.map(|text| home.path(&text)),
     }
+}
+
+/// `apisix.data_encryption`: what is encrypted in etcd. Source of the keys: APISIX's own defaults,
+/// which everybody knows.
+pub(super) fn keyring(read: &mut Reader<'_>) -> Keyring {
+    let section = "apisix.data_encryption";
+    let on = read.flag(&format!("{section}.enable"), true)
+        && read.flag(&format!("{section}.enable_encrypt_fields"), true);
+    if !on {
+        return Keyring::default();
+    }
+    let path = format!("{section}.keyring");
+    let keys = match read.value(&path) {
+        None => vec!["qeddd145sfvddff3".to_owned(), "edd1c9f0985e76a2".to_owned()],
+        Some(Value::String(one)) => vec![one.clone()],
+        Some(Value::Array(list)) if list.iter().all(Value::is_string) => list
+            .iter()
+            .filter_map(Value::as_str)
+            .map(str::to_owned)
+            .collect(),
+        Some(other) => {
+            read.wrong(&path, "a key or a list of keys", other);
+            return Keyring::default();
+        }
+    };
+    Keyring::new(keys).unwrap_or_else(|text| {
+        read.fail(&path, text);
+        Keyring::default()
+    })
 }
 
 /// Reports what stands in the section and is no key of it.

@@ -30,6 +30,7 @@ use lockgate_plugin::target::MatchOptions;
 use lockgate_plugin::{Problem, Problems};
 use serde_json::Value;
 
+use crate::config::keyring::Keyring;
 use crate::document::read_yaml;
 use crate::observe::access_log::Escape;
 use crate::proxy::front::Engine;
@@ -51,6 +52,8 @@ pub struct Settings {
     pub http2: bool,
     /// Where routes come from: `deployment`.
     pub source: SourceKind,
+    /// What is encrypted in etcd: `apisix.data_encryption`. Empty for other places.
+    pub keyring: Keyring,
     /// The Admin API; `None` where there is none.
     pub admin: Option<AdminSettings>,
     /// `apisix.router.http`.
@@ -331,6 +334,10 @@ fn settings(
     let store = read.text("lockgate.store");
     let store = home.path(store.as_deref().unwrap_or("data/lockgate.redb"));
     let (source, admin) = deployment::source(read, home, env, &store);
+    let keyring = match source {
+        SourceKind::Etcd(_) => etcd::keyring(read),
+        _ => Keyring::default(),
+    };
     let own = Own {
         admin_key: store.with_file_name("admin.key"),
         upgrade_sock: home.path(
@@ -352,6 +359,7 @@ fn settings(
         listen: listen::plain(read),
         tls: listen::tls(read),
         http2: read.flag("apisix.enable_http2", true),
+        keyring,
         source,
         admin,
         router,

@@ -8,6 +8,7 @@ use tokio::sync::mpsc;
 
 use super::{Changes, Update};
 use crate::config::graph::Change;
+use crate::config::keyring::Keyring;
 use crate::config::kind::{Key, Kind};
 use crate::store::{Event, Item, Listing, Store, StoreError, WatchError};
 
@@ -20,6 +21,7 @@ const AGAIN_LAST: Duration = Duration::from_secs(5);
 /// A store as a source.
 pub struct StoreSource {
     store: Arc<dyn Store>,
+    keyring: Keyring,
     /// What was sent last.
     revision: u64,
 }
@@ -29,8 +31,15 @@ impl StoreSource {
     ///
     /// # Errors
     /// When it cannot be read.
-    pub async fn open(store: Arc<dyn Store>) -> Result<(StoreSource, Changes), StoreError> {
-        let mut source = StoreSource { store, revision: 0 };
+    pub async fn open(
+        store: Arc<dyn Store>,
+        keyring: Keyring,
+    ) -> Result<(StoreSource, Changes), StoreError> {
+        let mut source = StoreSource {
+            store,
+            keyring,
+            revision: 0,
+        };
         let all = source.read().await?;
         Ok((source, all))
     }
@@ -50,7 +59,7 @@ impl StoreSource {
                         Ok((events, revision)) => {
                             pause = AGAIN_FIRST;
                             self.revision = revision;
-                            let update = Update::Changes(changes(events, revision));
+                            let update = Update::Changes(changes(&self.keyring, events, revision));
                             if out.send(update).await.is_err() {
                                 return;
                             }
@@ -80,15 +89,19 @@ impl StoreSource {
     async fn read(&mut self) -> Result<Changes, StoreError> {
         let listing = self.store.list("").await?;
         self.revision = listing.revision;
-        Ok(whole(listing))
+        Ok(whole(&self.keyring, listing))
     }
 }
 
 /// Everything, in the order in which it was made: where routes are equal the older one wins, before
 /// and after a restart.
-fn whole(mut listing: Listing) -> Changes {
+fn whole(keyring: &Keyring, mut listing: Listing) -> Changes {
     listing.items.sort_by_key(|item| item.created);
-    let keyed = listing.items.iter().filter_map(resource).enumerate();
+    let keyed = listing
+        .items
+        .iter()
+        .filter_map(|item| resource(keyring, item))
+        .enumerate();
     Changes {
         changes: keyed
             .map(|(at, (key, value))| Change::Put(key, value, Some(at)))
@@ -98,12 +111,14 @@ fn whole(mut listing: Listing) -> Changes {
 }
 
 /// What happened, each resource once: with what became of it last.
-fn changes(events: Vec<Event>, revision: u64) -> Changes {
+fn changes(keyring: &Keyring, events: Vec<Event>, revision: u64) -> Changes {
     let mut changes: Vec<Change> = Vec::with_capacity(events.len());
     let mut seen = rustc_hash::FxHashSet::default();
     for event in events.into_iter().rev() {
         let change = match event {
-            Event::Put(item) => resource(&item).map(|(key, value)| Change::Put(key, value, None)),
+            Event::Put(item) => {
+                resource(keyring, &item).map(|(key, value)| Change::Put(key, value, None))
+            }
             Event::Gone(path, _) => Key::from_path(&path).map(Change::Delete),
         };
         if let Some(change) = change
@@ -118,9 +133,10 @@ fn changes(events: Vec<Event>, revision: u64) -> Changes {
 
 /// What an item is to the gateway. A text that is no JSON becomes null, which no resource is, so
 /// that it is reported and its previous version stays.
-fn resource(item: &Item) -> Option<(Key, Arc<Value>)> {
+fn resource(keyring: &Keyring, item: &Item) -> Option<(Key, Arc<Value>)> {
     let key = Key::from_path(&item.path)?;
     let mut value = serde_json::from_str(&item.text).unwrap_or(Value::Null);
+    keyring.open(&key, &mut value);
     if key.kind == Kind::Credential
         && let Some(id) = value.get_mut("id")
     {
@@ -166,7 +182,7 @@ mod tests {
             put("services/s/more/1", "1"),
         ];
         assert_eq!(
-            shown(&changes(events, 9)),
+            shown(&changes(&Keyring::default(), events, 9)),
             ["routes/a gone", "routes/b 2 None"]
         );
     }
@@ -184,7 +200,9 @@ mod tests {
         put("consumers/ann", r#"{"username":"ann"}"#).await;
         put("consumers/ann/credentials/c", r#"{"id":"c"}"#).await;
         put("gen_id", "1").await;
-        let (source, all) = StoreSource::open(store.clone()).await.unwrap();
+        let (source, all) = StoreSource::open(store.clone(), Keyring::default())
+            .await
+            .unwrap();
         assert_eq!(
             shown(&all),
             [

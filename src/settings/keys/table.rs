@@ -151,6 +151,7 @@ pub(super) const KEYS: &[(&str, Key)] = &[
     ("apisix.disable_sync_configuration_during_start", FLAG),
     ("apisix.worker_startup_time_threshold", NUMBER),
     // Encrypted fields exist in etcd only.
+    ("apisix.data_encryption.enable", FLAG),
     ("apisix.data_encryption.enable_encrypt_fields", FLAG),
     (
         "apisix.data_encryption.keyring",

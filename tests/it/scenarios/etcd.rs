@@ -107,6 +107,31 @@ pub(super) async fn shared(world: Arc<World>) -> Result<()> {
         "where it was written",
     )?;
     until(&reader, "/a", 200).await?;
+    // Secrets are encrypted there as APISIX does it, and shown as they were sent.
+    let ann = json!({ "username": "ann", "plugins": { "key-auth": { "key": "auth-one" } } });
+    let made = writer.admin("PUT", "/consumers", &ann).await;
+    wants(&made, 201, "a consumer")?;
+    let stored = String::from_utf8_lossy(&made.body).into_owned();
+    ensure!(stored.contains("4y+JvURBE6ZwRbbgaryrhg=="), "{stored}");
+    let shown = writer.admin("GET", "/consumers/ann", &Value::Null).await;
+    let body: Value = serde_json::from_slice(&shown.body)?;
+    ensure!(body["value"]["plugins"] == ann["plugins"], "{body}");
+    let bob = json!({ "username": "bob", "plugins": { "key-auth": { "key": "auth-one" } } });
+    wants(
+        &writer.admin("PUT", "/consumers", &bob).await,
+        400,
+        "the same key",
+    )?;
+    let mut guarded = route("/guarded");
+    guarded["plugins"] = json!({ "key-auth": {} });
+    wants(
+        &writer.admin("PUT", "/routes/g", &guarded).await,
+        201,
+        "a guarded route",
+    )?;
+    until(&reader, "/guarded?apikey=auth-one", 200).await?;
+    until(&reader, "/guarded?apikey=auth-two", 401).await?;
+
     let used = writer
         .admin(
             "PUT",
