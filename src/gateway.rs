@@ -237,6 +237,7 @@ fn serve(
             server_token: server_token(settings),
             store: Arc::clone(store),
             keyring: settings.keyring.clone(),
+            standalone: settings.source == SourceKind::Memory,
             workshop,
             seen: writer.in_use(),
         });

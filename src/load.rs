@@ -14,7 +14,7 @@ use crate::config::graph::Graph;
 use crate::config::source::file::{FileSource, Format};
 use crate::config::source::store::StoreSource;
 use crate::settings::{EtcdSettings, Settings, SourceKind};
-use crate::store::{Embedded, Store, StoreError};
+use crate::store::{Embedded, Memory, Store, StoreError};
 use crate::upstream::Resolver;
 
 /// A configuration that was read and compiled.
@@ -78,6 +78,10 @@ pub fn load(
         SourceKind::Embedded(path) => {
             let store = Embedded::open(path, patience).map_err(|e| alone(failed(&e)))?;
             stored(graph, metrics, Arc::new(store), settings).map_err(|e| alone(failed(&e)))
+        }
+        SourceKind::Memory => {
+            let store = Arc::new(Memory::default());
+            stored(graph, metrics, store, settings).map_err(|e| alone(failed(&e)))
         }
         SourceKind::Etcd(etcd) => {
             let store = connect(etcd).map_err(|e| alone(failed(&e)))?;

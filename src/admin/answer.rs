@@ -10,6 +10,7 @@ pub(super) struct Answer {
     /// Whether it says which form of envelope it has: `X-API-VERSION`.
     pub(super) versioned: bool,
     pub(super) html: bool,
+    pub(super) headers: Vec<(&'static str, String)>,
 }
 
 impl Answer {
@@ -27,6 +28,7 @@ impl Answer {
             body: body.into(),
             versioned: true,
             html: false,
+            headers: Vec::new(),
         }
     }
 
@@ -52,6 +54,7 @@ impl Answer {
             body: crate::proxy::fault::stock_page(status).unwrap_or_default(),
             versioned: false,
             html: true,
+            headers: Vec::new(),
         }
     }
 

@@ -66,7 +66,13 @@ impl Checker {
         let first = problems.next()?;
         let mut text = self.worded(key, value, first);
         for other in problems.by_ref().take(MORE) {
-            text.push_str(&format!("; {}: {}", other.path, other.message));
+            if in_other_words(key, other).is_some_and(|same| same == text) {
+                continue;
+            }
+            match other.path.as_str() {
+                "" => text.push_str(&format!("; {}", other.message)),
+                path => text.push_str(&format!("; {path}: {}", other.message)),
+            }
         }
         match problems.count() {
             0 => {}

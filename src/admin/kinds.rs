@@ -1,6 +1,9 @@
 //! The collections of the Admin API: what each is called, and what may be done with it.
 
-use crate::config::kind::Kind;
+use serde_json::Value;
+
+use crate::config::kind::{Key, Kind};
+use crate::config::resource::Id;
 
 /// A path that was understood: a collection, or one item in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,6 +61,23 @@ impl Target {
             (Kind::Secret, Some(manager)) => format!("secrets/{manager}/{id}"),
             _ => format!("{}{id}", self.folder()),
         }
+    }
+}
+
+/// What an item of a list is: credentials are among the consumers. Without an id its place in the
+/// list stands for one, as in a file.
+pub(super) fn item_key(kind: Kind, item: &Value, at: usize) -> Key {
+    let text = |name: &str| item.get(name).and_then(Id::text);
+    let id = text("id");
+    let credential = id.as_ref().is_some_and(|id| id.contains("/credentials/"));
+    let (kind, id) = match kind {
+        Kind::Consumer if credential => (Kind::Credential, id),
+        Kind::Consumer => (kind, text("username")),
+        _ => (kind, id),
+    };
+    match id {
+        Some(id) => Key::new(kind, &id),
+        None => Key::new(kind, &format!("arr_{}", at + 1)),
     }
 }
 

@@ -13,6 +13,7 @@ use pingora_http::ResponseHeader;
 use super::Admin;
 use super::answer::Answer;
 use super::request::{MAX_BODY, Request};
+use super::standalone::MAX_CONFIGURATION;
 
 /// How long a connection stays open without a request.
 const KEEPALIVE_SECONDS: u64 = 60;
@@ -107,8 +108,13 @@ impl Admin {
         let Ok(_room) = self.room.acquire().await else {
             return Answer::page(503);
         };
-        request.yaml = is_yaml(http);
-        request.body = match body(http).await {
+        request.yaml = is_yaml(http, http::header::CONTENT_TYPE);
+        request.accepts_yaml = is_yaml(http, http::header::ACCEPT);
+        let digest = http.req_header().headers.get("x-digest");
+        request.digest = digest.and_then(|text| Some(text.to_str().ok()?.to_owned()));
+        let whole = self.standalone.is_some() && request.segment(0) == Some("configs");
+        let longest = if whole { MAX_CONFIGURATION } else { MAX_BODY };
+        request.body = match body(http, longest).await {
             Ok(body) => body,
             Err(answer) => return answer,
         };
@@ -129,7 +135,12 @@ impl Admin {
             _ => "application/json",
         };
         head.insert_header("Content-Type", kind)?;
-        head.insert_header("Content-Length", answer.body.len().to_string())?;
+        if answer.status != 204 {
+            head.insert_header("Content-Length", answer.body.len().to_string())?;
+        }
+        for (name, value) in answer.headers {
+            head.insert_header(name, value)?;
+        }
         if answer.versioned {
             head.insert_header("X-API-VERSION", "v3")?;
         }
@@ -170,8 +181,8 @@ fn key(http: &ServerSession, request: &Request) -> Option<String> {
         .map(|(_, value)| value.to_owned())
 }
 
-fn is_yaml(http: &ServerSession) -> bool {
-    let kind = http.req_header().headers.get(http::header::CONTENT_TYPE);
+fn is_yaml(http: &ServerSession, name: http::HeaderName) -> bool {
+    let kind = http.req_header().headers.get(name);
     let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     ["application/yaml", "application/x-yaml", "text/yaml"]
         .iter()
@@ -179,12 +190,12 @@ fn is_yaml(http: &ServerSession) -> bool {
 }
 
 /// The whole body, if it is not too long.
-async fn body(http: &mut ServerSession) -> Result<Vec<u8>, Answer> {
+async fn body(http: &mut ServerSession, longest: usize) -> Result<Vec<u8>, Answer> {
     let head = http.req_header();
     let length = head.headers.get(http::header::CONTENT_LENGTH);
     let length = length.and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
-    if let Some(length) = length.filter(|length| *length > MAX_BODY as u64) {
-        return Err(too_long(length));
+    if let Some(length) = length.filter(|length| *length > longest as u64) {
+        return Err(too_long(length, longest));
     }
     let expects = head.headers.get(http::header::EXPECT).is_some();
     let read = async {
@@ -194,14 +205,14 @@ async fn body(http: &mut ServerSession) -> Result<Vec<u8>, Answer> {
         let mut body = Vec::new();
         while let Some(piece) = http.read_request_body().await? {
             body.extend_from_slice(&piece);
-            if body.len() > MAX_BODY {
+            if body.len() > longest {
                 break;
             }
         }
         Ok::<_, Box<pingora_core::Error>>(body)
     };
     match tokio::time::timeout(BODY_LIMIT, read).await {
-        Ok(Ok(body)) if body.len() > MAX_BODY => Err(too_long(body.len() as u64)),
+        Ok(Ok(body)) if body.len() > longest => Err(too_long(body.len() as u64, longest)),
         Ok(Ok(body)) => Ok(body),
         Ok(Err(error)) => Err(Answer::bad(format!(
             "invalid request body: {}",
@@ -214,9 +225,9 @@ async fn body(http: &mut ServerSession) -> Result<Vec<u8>, Answer> {
     }
 }
 
-fn too_long(length: u64) -> Answer {
+fn too_long(length: u64, longest: usize) -> Answer {
     Answer::bad(format!(
-        "invalid request body: request size {length} is greater than the maximum size {MAX_BODY} allowed"
+        "invalid request body: request size {length} is greater than the maximum size {longest} allowed"
     ))
 }
 

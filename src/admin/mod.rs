@@ -15,6 +15,7 @@ mod read;
 mod references;
 mod request;
 mod schemas;
+mod standalone;
 mod whole;
 mod write;
 
@@ -32,6 +33,7 @@ use answer::Answer;
 use check::Checker;
 use kinds::Target;
 use request::Request;
+use standalone::Standalone;
 use write::Failure;
 
 /// How long an answer waits until requests see what was written. The write is done either way.
@@ -48,6 +50,8 @@ pub struct Admin {
     keyring: Keyring,
     checker: Checker,
     stream_mode: bool,
+    /// In the mode in which the configuration is written as a whole, the one in force.
+    standalone: Option<Mutex<Standalone>>,
     /// The revision of the store that requests see.
     seen: watch::Receiver<u64>,
     turn: Mutex<()>,
@@ -66,6 +70,8 @@ pub struct Parts<'a> {
     pub store: Arc<dyn Store>,
     /// What is encrypted there.
     pub keyring: Keyring,
+    /// Whether the configuration is written as a whole.
+    pub standalone: bool,
     /// To see whether plugins can be built; not the one that the gateway uses.
     pub workshop: Workshop,
     /// The revision of the store that requests see.
@@ -83,6 +89,7 @@ impl Admin {
             keyring: parts.keyring,
             checker: Checker::new(parts.workshop),
             stream_mode: parts.settings.stream_mode,
+            standalone: parts.standalone.then(Mutex::default),
             seen: parts.seen,
             turn: Mutex::new(()),
             room: Semaphore::new(MOST_AT_ONCE),
@@ -94,6 +101,12 @@ impl Admin {
         let Some(name) = request.segment(0) else {
             return Answer::error(404, "not found").unversioned();
         };
+        if self.standalone.is_some() {
+            return match name {
+                "configs" => self.whole(request).await,
+                _ => Answer::error(404, "not found").unversioned(),
+            };
+        }
         match name {
             "plugins" => return self.plugins(request),
             "schema" => return self.schema(request),

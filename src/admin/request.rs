@@ -20,6 +20,10 @@ pub(super) struct Request {
     pub(super) body: Vec<u8>,
     /// Whether the body is YAML; JSON else, whatever its type says.
     pub(super) yaml: bool,
+    /// Whether YAML is what is wanted.
+    pub(super) accepts_yaml: bool,
+    /// What the sender calls the configuration.
+    pub(super) digest: Option<String>,
     /// Seconds since 1970.
     pub(super) now: u64,
 }
@@ -48,6 +52,8 @@ impl Request {
             args: parse_query(query),
             body: Vec::new(),
             yaml: false,
+            accepts_yaml: false,
+            digest: None,
             now,
         })
     }

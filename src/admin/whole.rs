@@ -7,9 +7,10 @@ use serde_json::{Value, json};
 
 use super::Admin;
 use super::answer::Answer;
+use super::kinds::item_key;
 use super::request::Request;
-use crate::config::kind::{Key, Kind};
-use crate::config::resource::Id;
+use super::standalone::duplicate;
+use crate::config::kind::Kind;
 
 /// Mistakes that an answer tells of.
 const MOST: usize = 1000;
@@ -61,42 +62,22 @@ impl Admin {
     fn validate_list(&self, kind: Kind, items: &[Value], errors: &mut Vec<Value>) {
         let mut seen = HashSet::new();
         for (index, item) in items.iter().enumerate() {
-            let text = |name: &str| {
-                let text = item.get(name).and_then(Id::text)?;
-                Some(text.into_owned())
-            };
-            let id = text("id");
-            let credential = id.as_ref().filter(|id| id.contains("/credentials/"));
-            let (kind, id) = match (kind, credential) {
-                (Kind::Consumer, Some(id)) => (Kind::Credential, Some(id.clone())),
-                (Kind::Consumer, None) => (kind, text("username")),
-                _ => (kind, id),
-            };
-            let list = if kind == Kind::Credential {
-                Kind::Consumer.plural()
-            } else {
-                kind.plural()
-            };
+            let key = item_key(kind, item, index);
+            let has_id = item.get("id").or_else(|| item.get("username")).is_some();
+            let id = has_id.then(|| key.id.to_string());
             let mut add = |error: String| {
                 errors.push(json!({
-                    "resource_type": list,
+                    "resource_type": kind.plural(),
                     "resource_id": id,
                     "index": index,
                     "error": error,
                 }));
             };
-            let key = Key::new(kind, id.as_deref().unwrap_or_default());
             if let Some(error) = self.checker.problem(&key, item) {
                 add(error);
             }
-            if let Some(id) = &id
-                && !seen.insert((kind, id.clone()))
-            {
-                add(match kind {
-                    Kind::Consumer => format!("found duplicate username {id} in consumers"),
-                    Kind::Credential => format!("found duplicate credential id {id} in consumers"),
-                    kind => format!("found duplicate id {id} in {}", kind.plural()),
-                });
+            if has_id && !seen.insert(key.to_string()) {
+                add(duplicate(&key));
             }
         }
     }

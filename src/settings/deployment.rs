@@ -2,8 +2,6 @@
 
 use std::path::Path;
 
-use lockgate_plugin::Problem;
-
 use super::admin::{AdminSettings, admin};
 use super::etcd::etcd;
 use super::read::Reader;
@@ -53,20 +51,9 @@ pub(super) fn source(
             let section = section.unwrap_or("deployment.etcd");
             SourceKind::Etcd(etcd(read, section, home, env))
         }
-        "yaml" => {
-            // There the original takes its configuration from the Admin API, not from a file.
-            if has_admin {
-                read.warn(
-                    Problem::new(
-                        path,
-                        "with a file there is no Admin API in this version: routes come from apisix.yaml \
-                         beside this file",
-                    )
-                    .hint("set apisix.enable_admin: false"),
-                );
-            }
-            yaml()
-        }
+        // Whoever has an Admin API then sends the whole configuration through it, as in the original.
+        "yaml" if has_admin => SourceKind::Memory,
+        "yaml" => yaml(),
         "json" => SourceKind::Json(home.beside("apisix.json")),
         other => {
             // Where nothing was written, the problem is shown at what is there.
@@ -78,7 +65,7 @@ pub(super) fn source(
             yaml()
         }
     };
-    let is_store = matches!(source, SourceKind::Embedded(_) | SourceKind::Etcd(_));
-    let admin = (has_admin && is_store).then(|| admin(read, home));
+    let is_file = matches!(source, SourceKind::Yaml(_) | SourceKind::Json(_));
+    let admin = (has_admin && !is_file).then(|| admin(read, home));
     (source, admin)
 }

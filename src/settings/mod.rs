@@ -125,6 +125,8 @@ pub enum SourceKind {
     Embedded(PathBuf),
     /// etcd, in APISIX's layout: `deployment.etcd`.
     Etcd(EtcdSettings),
+    /// Nothing but memory: the whole configuration is sent through the Admin API.
+    Memory,
     /// `apisix.yaml` beside the settings.
     Yaml(PathBuf),
     /// `apisix.json` beside the settings.
@@ -138,6 +140,7 @@ impl fmt::Display for SourceKind {
             SourceKind::Embedded(path) | SourceKind::Yaml(path) | SourceKind::Json(path) => {
                 write!(f, "{}", path.display())
             }
+            SourceKind::Memory => f.write_str("memory"),
             SourceKind::Etcd(etcd) => write!(f, "etcd at {}", etcd.hosts.join(", ")),
         }
     }

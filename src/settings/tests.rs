@@ -297,29 +297,20 @@ fn etcd() {
 }
 
 #[test]
-fn traditional_with_a_file() {
-    let check = |apisix: &str, expected: &[&str]| {
+fn traditional_with_a_file_or_the_whole_configuration_at_once() {
+    let check = |apisix: &str, source: SourceKind, has_admin: bool| {
         let text = format!(
             "deployment: {{role: traditional, role_traditional: {{config_provider: yaml}}}}\napisix: {apisix}\n"
         );
-        let (settings, warnings) = parse(
-            text.as_bytes(),
-            Path::new("conf/config.yaml"),
-            &|_| None,
-            &[],
-        )
-        .unwrap();
-        assert_eq!(settings.source, SourceKind::Yaml("conf/apisix.yaml".into()));
-        let warnings: Vec<String> = warnings.iter().map(ToString::to_string).collect();
-        assert_eq!(warnings, expected, "{apisix}");
+        let path = Path::new("conf/config.yaml");
+        let (settings, warnings) = parse(text.as_bytes(), path, &|_| None, &[]).unwrap();
+        assert_eq!(settings.source, source, "{apisix}");
+        assert_eq!(settings.admin.is_some(), has_admin, "{apisix}");
+        assert!(warnings.is_empty(), "{apisix}: {warnings:?}");
     };
-    check("{enable_admin: false}", &[]);
-    check(
-        "{}",
-        &[
-            "conf/config.yaml:1:52: deployment.role_traditional.config_provider: with a file there is no Admin API in this version: routes come from apisix.yaml beside this file (set apisix.enable_admin: false)",
-        ],
-    );
+    let file = SourceKind::Yaml("conf/apisix.yaml".into());
+    check("{enable_admin: false}", file, false);
+    check("{}", SourceKind::Memory, true);
 }
 
 #[test]
