@@ -14,8 +14,8 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc;
 
-use crate::config::source::file::FileSource;
 use crate::config::writer::Writer;
+use crate::load::Source;
 use crate::settings::Settings;
 use crate::upstream::{Lookups, Sweeper};
 
@@ -26,7 +26,7 @@ const CONFIG_NICE: i32 = 5;
 
 /// The thread that changes the configuration: reading, compiling, swapping and freeing what was
 /// replaced happen beside the workers, never on them.
-pub(crate) fn start_config_thread(writer: Writer, source: FileSource) -> anyhow::Result<()> {
+pub(crate) fn start_config_thread(writer: Writer, source: Source) -> anyhow::Result<()> {
     let runtime = runtime()?;
     std::thread::Builder::new()
         .name("config".into())
@@ -36,8 +36,17 @@ pub(crate) fn start_config_thread(writer: Writer, source: FileSource) -> anyhow:
                 tracing::warn!(%error, "the configuration is compiled at the workers' priority");
             }
             runtime.block_on(async {
-                let (batches, rx) = mpsc::channel(1);
-                tokio::join!(source.run(batches), writer.run(rx));
+                let (updates, rx) = mpsc::channel(1);
+                let read = async {
+                    match source {
+                        Source::File(file) => file.run(updates).await,
+                        Source::Store(source, _) => {
+                            let store = Arc::clone(source.store());
+                            tokio::join!(source.run(updates), store.tend());
+                        }
+                    }
+                };
+                tokio::join!(read, writer.run(rx));
             });
         })?;
     Ok(())
@@ -72,7 +81,9 @@ pub(crate) fn start_readiness_thread(
         .listen
         .iter()
         .chain(&settings.tls.listen)
-        .map(|listen| reachable(listen.addr))
+        .map(|listen| listen.addr)
+        .chain(settings.admin.iter().map(|admin| admin.listen))
+        .map(reachable)
         .collect();
     std::thread::Builder::new()
         .name("readiness".into())

@@ -9,8 +9,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime};
 
 use lockgate_plugin::request::ServerFacts;
-use lockgate_plugin::{Problem, Problems, Shared, StateStore};
-use lockgate_plugins::observe::prometheus::{Families, Metrics, Options as MetricsOptions};
+use lockgate_plugin::{Problem, Problems};
 use pingora_core::listeners::{ListenerConfig, TcpSocketOptions};
 use pingora_core::protocols::TcpKeepalive;
 use pingora_core::protocols::l4::stream::L4BufferSettings;
@@ -18,13 +17,11 @@ use pingora_core::server::configuration::{Opt, ServerConf};
 use pingora_core::server::{RunArgs, Server};
 use pingora_core::services::listening::Service;
 
+use crate::admin::{self, Admin, Parts as AdminParts};
 use crate::background;
-use crate::config::catalogue::Catalogue;
-use crate::config::compile::instance::Workshop;
-use crate::config::graph::Graph;
 use crate::config::snapshot::Live;
-use crate::config::source::file::{FileSource, Format};
 use crate::config::writer::{Report, SharedReport, Writer};
+use crate::load::{Loaded, Source, hostname, load, workshop};
 use crate::observe::access_log::{self, AccessLog};
 use crate::observe::status::{MetricsPage, StatusPage};
 use crate::open_files;
@@ -34,7 +31,7 @@ use crate::proxy::general::General;
 use crate::proxy::head::AddressRules;
 use crate::proxy::socket::WRITE_BUFFER;
 use crate::proxy::wire::Wire;
-use crate::settings::{Listen, Settings, SourceKind};
+use crate::settings::{AdminSettings, Listen, Settings, SourceKind};
 use crate::signals::{Signals, exit_when_idle};
 use crate::tls::{self, ListenerTls};
 use crate::upstream::{Lookups, Resolver, Sweeper};
@@ -51,6 +48,10 @@ const KERNEL_KEEPALIVE: TcpKeepalive = TcpKeepalive {
 /// The kernel's patience, in `send_timeout`s: a client on a moving phone may be out of reach for a
 /// while and come back.
 const USER_TIMEOUT_FACTOR: u32 = 3;
+/// How long the running process may take to let go of the store after it handed over its sockets.
+const HAND_OVER_LIMIT: Duration = Duration::from_secs(10);
+/// How long a process that was just told to end may take, before a new one gives up.
+const RESTART_LIMIT: Duration = Duration::from_secs(2);
 /// Tries of one request that Pingora allows in all; `retries` of an upstream is counted here.
 const MAX_TRIES: usize = 1000;
 
@@ -61,102 +62,6 @@ const MAX_TRIES: usize = 1000;
 pub fn settings(config: &Path) -> Result<(Settings, Vec<Problem>), Problems> {
     let names: Vec<&str> = lockgate_plugins::ALL.iter().map(|def| def.name).collect();
     crate::settings::load(config, &|name| std::env::var(name).ok(), &names)
-}
-
-/// A configuration that was read and compiled whole.
-pub struct Loaded {
-    /// The graph, with its first snapshot.
-    pub graph: Graph,
-    /// The source, to be watched.
-    pub source: FileSource,
-    /// Accepted, but not what one may think.
-    pub warnings: Vec<Problem>,
-    /// The metrics that the plugins feed.
-    pub metrics: Arc<Metrics>,
-}
-
-/// Reads and compiles the routes. All or nothing: at the start there is no previous version of
-/// anything to fall back to.
-///
-/// # Errors
-/// Every problem, and the warnings that were found on the way.
-pub fn load(
-    settings: &Settings,
-    resolver: Option<Resolver>,
-) -> Result<Loaded, (Problems, Vec<Problem>)> {
-    let metrics = metrics(settings).map_err(|problems| (problems, Vec::new()))?;
-    let mut shared = Shared::default();
-    shared.insert(Arc::clone(&metrics));
-    let ports = settings
-        .tls
-        .listen
-        .iter()
-        .map(|listen| listen.addr.port())
-        .collect();
-    shared.insert(Arc::new(lockgate_plugins::transform::redirect::TlsPorts(
-        ports,
-    )));
-    let workshop = Workshop {
-        catalogue: Catalogue::new(lockgate_plugins::ALL, settings.plugins.clone()),
-        shared,
-        states: StateStore::default(),
-        attr: settings.plugin_attr.clone(),
-        metadata: Default::default(),
-    };
-    let mut graph = Graph::new(workshop, settings.router, resolver);
-    let (path, format) = match &settings.source {
-        SourceKind::Yaml(path) => (path, Format::Yaml),
-        SourceKind::Json(path) => (path, Format::Json),
-    };
-    let mut source = FileSource::new(path, format, |name| std::env::var(name).ok());
-    let batch = source.load().map_err(|problems| (problems, Vec::new()))?;
-    let changes = graph.difference(batch.wanted());
-    let mut applied = graph.apply(changes);
-    batch.locate(&mut applied.problems);
-    batch.locate(&mut applied.warnings);
-    applied.warnings.extend(batch.warnings);
-    let warnings = applied.warnings.into_iter().collect();
-    match applied.problems.into_result() {
-        Ok(()) => Ok(Loaded {
-            graph,
-            source,
-            warnings,
-            metrics,
-        }),
-        Err(problems) => Err((problems, warnings)),
-    }
-}
-
-fn metrics(settings: &Settings) -> Result<Arc<Metrics>, Problems> {
-    let mut out = Problems::default();
-    let options = metrics_options(settings);
-    let families = {
-        let mut out = out.at("plugin_attr");
-        let mut out = out.at("prometheus");
-        options.check(&mut out);
-        Families::read(&settings.prometheus.metrics, &mut out.at("metrics"))
-    };
-    out.into_result()?;
-    Ok(Arc::new(Metrics::with(&options, &families)))
-}
-
-fn metrics_options(settings: &Settings) -> MetricsOptions {
-    let default = MetricsOptions::default();
-    MetricsOptions {
-        prefix: settings.prometheus.metric_prefix.clone(),
-        buckets: settings
-            .prometheus
-            .default_buckets
-            .clone()
-            .unwrap_or(default.buckets),
-        hostname: hostname(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-    }
-}
-
-fn hostname() -> String {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    name.trim().to_owned()
 }
 
 /// Serves until a signal ends it.
@@ -170,22 +75,47 @@ pub fn run(config: &Path, upgrade: bool) -> ExitCode {
         return ExitCode::FAILURE;
     }
     settings.lockgate.max_connections = open_files::raise(settings.lockgate.max_connections);
+    // A store belongs to one process: the running one lets go of it when it hands its sockets over.
+    let takes_over = upgrade && matches!(settings.source, SourceKind::Embedded(_));
+    let mut server = match takes_over
+        .then(|| start_server(&settings, upgrade))
+        .transpose()
+    {
+        Ok(server) => server,
+        Err(error) => return ended(&error),
+    };
+    let patience = if takes_over {
+        HAND_OVER_LIMIT
+    } else {
+        RESTART_LIMIT
+    };
     let (resolver, lookups) = Resolver::new();
-    let loaded = match load(&settings, Some(resolver)) {
+    let loaded = match load(&settings, Some(resolver), patience) {
         Ok(loaded) => loaded,
         Err((problems, _)) => return refused(&problems),
     };
+    tracing::info!(
+        source = %loaded.source.describe(),
+        resources = loaded.graph.len(),
+        "configuration read"
+    );
     warnings.extend(loaded.warnings.iter().cloned());
     warnings
         .iter()
         .for_each(|warning| tracing::warn!("{warning}"));
-    match serve(&settings, loaded, lookups, upgrade) {
+    let server = match server.take() {
+        Some(server) => Ok(server),
+        None => start_server(&settings, upgrade),
+    };
+    match server.and_then(|server| serve(&settings, loaded, lookups, server)) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            tracing::error!("{error:#}");
-            ExitCode::FAILURE
-        }
+        Err(error) => ended(&error),
     }
+}
+
+fn ended(error: &anyhow::Error) -> ExitCode {
+    tracing::error!("{error:#}");
+    ExitCode::FAILURE
 }
 
 fn refused(problems: &Problems) -> ExitCode {
@@ -199,32 +129,8 @@ fn refused(problems: &Problems) -> ExitCode {
     ExitCode::FAILURE
 }
 
-fn serve(
-    settings: &Settings,
-    loaded: Loaded,
-    lookups: Lookups,
-    upgrade: bool,
-) -> anyhow::Result<()> {
-    let Loaded {
-        graph,
-        source,
-        metrics,
-        ..
-    } = loaded;
-    let live = Arc::new(Live::new(graph.snapshot()));
-    let stats = Arc::new(Stats::default());
-    let report: SharedReport = Arc::default();
-    *report
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner) = Report {
-        revision: graph.revision(),
-        loaded_at: Some(SystemTime::now()),
-        source: source.path().display().to_string(),
-        resources: graph.len(),
-        rejected: Vec::new(),
-    };
-    let core = Arc::new(core(settings, Arc::clone(&live), Arc::clone(&stats))?);
-
+/// Pingora's server, with the sockets of the running process if it is to be replaced.
+fn start_server(settings: &Settings, upgrade: bool) -> anyhow::Result<Server> {
     let conf = server_conf(settings);
     let opt = Opt {
         upgrade,
@@ -252,6 +158,43 @@ fn serve(
             "no running process handed over its sockets; without one, start without --upgrade"
         );
     }
+    Ok(server)
+}
+
+fn serve(
+    settings: &Settings,
+    loaded: Loaded,
+    lookups: Lookups,
+    mut server: Server,
+) -> anyhow::Result<()> {
+    let Loaded {
+        graph,
+        source,
+        rejected,
+        metrics,
+        ..
+    } = loaded;
+    let live = Arc::new(Live::new(graph.snapshot()));
+    let stats = Arc::new(Stats::default());
+    let report: SharedReport = Arc::default();
+    *report
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner) = Report {
+        revision: graph.revision(),
+        loaded_at: Some(SystemTime::now()),
+        source: source.describe(),
+        resources: graph.len(),
+        rejected: Vec::new(),
+    };
+    let core = Arc::new(core(settings, Arc::clone(&live), Arc::clone(&stats))?);
+    let store = source.store().cloned();
+    let workshop = workshop(settings, &metrics);
+    let read = match &source {
+        Source::Store(_, revision) => *revision,
+        Source::File(_) => 0,
+    };
+    let writer = Writer::new(graph, Arc::clone(&live), Arc::clone(&report));
+    let writer = writer.started(rejected, read);
 
     let proxy = pingora_proxy::http_proxy(&server.configuration, General::new(Arc::clone(&core)));
     let proxy = Arc::new(with_http2(proxy, settings));
@@ -284,7 +227,23 @@ fn serve(
         server.add_service(small_service("metrics", settings.prometheus.addr, page));
     }
 
-    background::start_config_thread(Writer::new(graph, live, report), source)?;
+    if let (Some(conf), Some(store)) = (&settings.admin, &store) {
+        let key = std::path::absolute(&settings.lockgate.admin_key)?;
+        let own = conf.key_required && conf.keys.is_empty();
+        let admin = Admin::new(AdminParts {
+            settings: conf,
+            generated_key: own.then(|| admin::key::kept_in(&key)).transpose()?,
+            server_token: server_token(settings),
+            store: Arc::clone(store),
+            keyring: settings.keyring.clone(),
+            standalone: settings.source == SourceKind::Memory,
+            workshop,
+            seen: writer.in_use(),
+        });
+        server.add_service(admin_service(conf, admin)?);
+        tracing::info!(address = %conf.listen, "listening for the Admin API");
+    }
+    background::start_config_thread(writer, source)?;
     background::start_upkeep_thread(lookups, sweeper)?;
     background::start_readiness_thread(settings, listening)?;
     exit_when_idle(server.watch_execution_phase(), Arc::clone(&stats));
@@ -292,6 +251,7 @@ fn serve(
         upgrade_sock: settings.lockgate.upgrade_sock.clone(),
         drain: settings.lockgate.drain,
         stats,
+        store,
     };
     for listen in &settings.listen {
         tracing::info!(address = %listen.addr, "listening for HTTP");
@@ -339,12 +299,17 @@ fn start_log(settings: &Settings) -> std::io::Result<()> {
     Ok(())
 }
 
-fn core(settings: &Settings, live: Arc<Live>, stats: Arc<Stats>) -> anyhow::Result<Core> {
-    let token = if settings.server_tokens {
+/// What `Server` says.
+fn server_token(settings: &Settings) -> String {
+    if settings.server_tokens {
         format!("APISIX/{APISIX_VERSION}")
     } else {
         "APISIX".to_owned()
-    };
+    }
+}
+
+fn core(settings: &Settings, live: Arc<Live>, stats: Arc<Stats>) -> anyhow::Result<Core> {
+    let token = server_token(settings);
     let access_log = match &settings.access_log {
         Some(conf) => {
             let format = access_log::Format::parse(&conf.format, conf.escape);
@@ -456,6 +421,20 @@ fn listener(listen: &Listen, send: Duration) -> ListenerConfig {
     ListenerConfig::tcp(listen.addr.to_string())
         .tcp_socket_options(options)
         .l4_buffer(L4BufferSettings::new(0, WRITE_BUFFER))
+}
+
+fn admin_service(conf: &AdminSettings, admin: Admin) -> anyhow::Result<Service<Admin>> {
+    let mut service = Service::new("admin".to_owned(), admin);
+    service.threads = Some(1);
+    let listen = ListenerConfig::tcp(conf.listen.to_string());
+    service.add_listener(match &conf.tls {
+        Some(files) => {
+            let tls = tls::from_files(&files.cert, &files.key, files.client_ca.as_deref());
+            listen.tls(tls.map_err(|e| anyhow::anyhow!("deployment.admin.admin_api_mtls: {e}"))?)
+        }
+        None => listen,
+    });
+    Ok(service)
 }
 
 fn small_service<A>(name: &str, addr: SocketAddr, page: A) -> Service<A> {

@@ -3,13 +3,17 @@
 
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use lockgate_plugin::{Problem, Problems};
 
 use crate::config::graph::Graph;
 use crate::config::snapshot::Target;
-use crate::gateway::{self, Loaded};
+use crate::gateway;
+use crate::load::{Loaded, load};
 use crate::router::Listed;
+use crate::settings::{Settings, SourceKind};
+use crate::store::Embedded;
 
 /// Prints every problem of settings and routes.
 pub fn check(config: &Path) -> ExitCode {
@@ -17,25 +21,45 @@ pub fn check(config: &Path) -> ExitCode {
         Ok(read) => read,
         Err(problems) => return failed(&[], &problems),
     };
-    match gateway::load(&settings, None) {
+    if let Some(why) = out_of_sight(&settings) {
+        print_warnings(&warnings);
+        println!("ok: settings; {} {why}", settings.source);
+        return ExitCode::SUCCESS;
+    }
+    match load(&settings, None, Duration::ZERO) {
         Ok(Loaded {
             graph,
+            rejected,
             warnings: more,
             ..
         }) => {
             warnings.extend(more);
+            if !rejected.is_empty() {
+                return failed(&warnings, &rejected);
+            }
             print_warnings(&warnings);
-            println!(
-                "ok: {} resources in {}",
-                graph.len(),
-                settings.source.path().display()
-            );
+            println!("ok: {} resources in {}", graph.len(), settings.source);
             ExitCode::SUCCESS
         }
         Err((problems, more)) => {
             warnings.extend(more);
             failed(&warnings, &problems)
         }
+    }
+}
+
+/// Why a store cannot be looked into. To look must not make one, and what a running process has
+/// open was checked by it.
+fn out_of_sight(settings: &Settings) -> Option<&'static str> {
+    let SourceKind::Embedded(path) = &settings.source else {
+        return None;
+    };
+    if !path.exists() {
+        Some("is made at the first start")
+    } else if Embedded::is_open(path) {
+        Some("is in use by a running process, whose /status/config tells of it")
+    } else {
+        None
     }
 }
 
@@ -65,7 +89,7 @@ pub fn routes(config: &Path) -> ExitCode {
         Ok((settings, _)) => settings,
         Err(problems) => return failed(&[], &problems),
     };
-    match gateway::load(&settings, None) {
+    match load(&settings, None, Duration::ZERO) {
         Ok(loaded) => {
             print_routes(&loaded.graph);
             ExitCode::SUCCESS

@@ -5,12 +5,14 @@
 //! [`upstream`], [`tls`], [`observe`]. [`gateway`] starts and stops it all.
 #![cfg_attr(test, allow(clippy::needless_pass_by_value))] // `check(json!(…))` reads best by value.
 
+pub mod admin;
 mod background;
 pub mod config;
 pub mod document;
 pub mod gateway;
 pub mod inspect;
 pub mod link;
+pub mod load;
 pub mod observe;
 mod open_files;
 mod pace;
@@ -18,5 +20,6 @@ pub mod proxy;
 pub mod router;
 pub mod settings;
 pub mod signals;
+pub mod store;
 pub mod tls;
 pub mod upstream;

@@ -34,7 +34,7 @@ struct Args {
 enum Command {
     /// Serves until SIGTERM. Stays in the foreground.
     Run {
-        /// The process settings; routes are read from the file beside it.
+        /// The process settings; they say where the routes are.
         #[arg(short, long, default_value = "conf/config.yaml")]
         config: PathBuf,
         /// Takes the listening sockets over from a running lockgate: start this, then send the old
@@ -44,13 +44,13 @@ enum Command {
     },
     /// Checks settings and routes; prints every problem. Exit status 1 when there are any.
     Check {
-        /// The process settings; routes are read from the file beside it.
+        /// The process settings; they say where the routes are.
         #[arg(short, long, default_value = "conf/config.yaml")]
         config: PathBuf,
     },
     /// Prints the compiled routes and, for each phase, the plugins in order.
     Routes {
-        /// The process settings; routes are read from the file beside it.
+        /// The process settings; they say where the routes are.
         #[arg(short, long, default_value = "conf/config.yaml")]
         config: PathBuf,
     },

@@ -17,6 +17,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::broadcast;
 
 use crate::proxy::core::Stats;
+use crate::store::Store;
 
 /// How often the number of requests in flight is looked at while draining.
 const LOOK: Duration = Duration::from_millis(20);
@@ -33,6 +34,8 @@ pub struct Signals {
     pub drain: Duration,
     /// What is going on.
     pub stats: Arc<Stats>,
+    /// The store, which goes to the successor with the sockets.
+    pub store: Option<Arc<dyn Store>>,
 }
 
 #[async_trait]
@@ -52,6 +55,9 @@ impl ShutdownSignalWatch for Signals {
                     if self.successor_comes().await {
                         tracing::info!("SIGQUIT: handing the listening sockets to the successor");
                         self.stats.draining.store(true, Ordering::Relaxed);
+                        if let Some(store) = &self.store {
+                            store.release();
+                        }
                         return ShutdownSignal::GracefulUpgrade;
                     }
                     tracing::warn!(

@@ -30,8 +30,11 @@ need make make "zlib-ng's build"
 need cmake cmake "zlib-ng's build"
 need pkg-config pkg-config "finds OpenSSL"
 need /usr/include/openssl/ssl.h libssl-dev "OpenSSL headers: TLS comes from the system's library"
+need protoc protobuf-compiler "etcd's protocol is compiled from its definition"
 case $purpose in
-  build) ;;
+  build)
+    need etcd etcd-server "the tests start one"
+    ;;
   run)
     need curl curl "the requests that the demo suggests"
     ;;

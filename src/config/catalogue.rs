@@ -46,6 +46,12 @@ impl Catalogue {
         }
     }
 
+    /// The plugins that may be used.
+    pub fn ready(&self) -> impl Iterator<Item = &'static PluginDef> {
+        let enabled = |def: &&PluginDef| self.enabled.iter().any(|name| name == def.name);
+        self.all.iter().filter(enabled)
+    }
+
     /// The names of all plugins.
     pub fn names(&self) -> impl Iterator<Item = &'static str> {
         self.all.iter().map(|def| def.name)

@@ -1,5 +1,8 @@
 //! From a raw document to a checked, typed resource, or to everything that is wrong with it.
 
+use std::sync::Arc;
+
+use lockgate_plugin::schema::cached;
 use lockgate_plugin::{Problem, Problems};
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
@@ -8,7 +11,8 @@ use serde_json::{Map, Value};
 use super::catalogue::Catalogue;
 use super::kind::{Key, Kind};
 use super::resource::{
-    Consumer, ConsumerGroup, Credential, GlobalRule, PluginConfig, Route, Service, Ssl, Upstream,
+    Aws, Consumer, ConsumerGroup, Credential, Gcp, GlobalRule, PluginConfig, Proto, Route, Service,
+    Ssl, StreamRoute, Upstream, Vault, unknown_manager,
 };
 
 mod fingerprint;
@@ -155,12 +159,53 @@ fn read(key: &Key, raw: &Value, out: &mut Problems, warnings: &mut Problems) -> 
         }
         Kind::PluginMetadata => Resource::PluginMetadata(raw.as_object().map(metadata)?),
         Kind::Proto | Kind::Secret | Kind::StreamRoute => {
-            warnings.add(
-                "",
-                format!("{} are not served by this version", key.kind.plural()),
-            );
+            unserved(key, raw, out)?;
+            if out.is_empty() {
+                let text = format!("{} are not served by this version", key.kind.plural());
+                warnings.add("", text);
+            }
             Resource::Unserved
         }
+    })
+}
+
+/// Checks what nothing here runs.
+fn unserved(key: &Key, raw: &Value, out: &mut Problems) -> Option<()> {
+    let manager = key.id.split('/').next().unwrap_or_default();
+    match (key.kind, manager) {
+        (Kind::Proto, _) => drop(typed::<Proto>(raw, out)?),
+        (Kind::StreamRoute, _) => typed::<StreamRoute>(raw, out)?.check(out),
+        (_, "vault") => drop(typed::<Vault>(raw, out)?),
+        (_, "aws") => drop(typed::<Aws>(raw, out)?),
+        (_, "gcp") => typed::<Gcp>(raw, out)?.check(out),
+        _ => {
+            out.push(unknown_manager(&key.id));
+            return None;
+        }
+    }
+    Some(())
+}
+
+/// The schema of a resource. Of a plugin's metadata, and of a secret whose manager is not known,
+/// there is none here.
+pub fn schema_of(key: &Key) -> Option<Arc<Value>> {
+    let manager = key.id.split('/').next().unwrap_or_default();
+    Some(match (key.kind, manager) {
+        (Kind::Route, _) => cached::<Route>(),
+        (Kind::Service, _) => cached::<Service>(),
+        (Kind::Upstream, _) => cached::<Upstream>(),
+        (Kind::Consumer, _) => cached::<Consumer>(),
+        (Kind::Credential, _) => cached::<Credential>(),
+        (Kind::ConsumerGroup, _) => cached::<ConsumerGroup>(),
+        (Kind::PluginConfig, _) => cached::<PluginConfig>(),
+        (Kind::GlobalRule, _) => cached::<GlobalRule>(),
+        (Kind::Ssl, _) => cached::<Ssl>(),
+        (Kind::Proto, _) => cached::<Proto>(),
+        (Kind::StreamRoute, _) => cached::<StreamRoute>(),
+        (Kind::Secret, "vault") => cached::<Vault>(),
+        (Kind::Secret, "aws") => cached::<Aws>(),
+        (Kind::Secret, "gcp") => cached::<Gcp>(),
+        (Kind::PluginMetadata | Kind::Secret, _) => return None,
     })
 }
 

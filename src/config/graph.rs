@@ -45,7 +45,8 @@ pub enum Change {
 }
 
 impl Change {
-    fn key(&self) -> &Key {
+    /// The resource.
+    pub fn key(&self) -> &Key {
         match self {
             Change::Put(key, ..) | Change::Stay(key, _) | Change::Delete(key) => key,
         }
@@ -174,10 +175,16 @@ impl Graph {
                 Change::Put(key, Arc::new(value.clone()), Some(at))
             });
         }
-        let gone = self.prints.keys().filter(|key| !wanted.contains(*key));
-        let mut changes: Vec<Change> = gone.cloned().map(Change::Delete).collect();
-        changes.append(&mut there);
-        changes
+        self.only(there)
+    }
+
+    /// Adds the removal of everything that is there and not named in `changes`.
+    pub fn only(&self, mut changes: Vec<Change>) -> Vec<Change> {
+        let wanted: FxHashSet<&Key> = changes.iter().map(Change::key).collect();
+        let gone = self.prints.keys().filter(|key| !wanted.contains(key));
+        let mut all: Vec<Change> = gone.cloned().map(Change::Delete).collect();
+        all.append(&mut changes);
+        all
     }
 
     /// The current snapshot.

@@ -96,6 +96,25 @@ impl Key {
     }
 }
 
+impl Key {
+    /// The resource at a path of a store, as [`Display`](fmt::Display) writes it. `None` for what is
+    /// kept there besides.
+    pub fn from_path(path: &str) -> Option<Key> {
+        let (folder, id) = path.split_once('/')?;
+        let kind = Kind::ALL
+            .into_iter()
+            .find(|kind| kind.plural() == folder && *kind != Kind::Credential)?;
+        let kind = match kind {
+            Kind::Consumer if id.contains("/credentials/") => Kind::Credential,
+            // Of a service there may be more below its path, which is no service.
+            Kind::Secret => Kind::Secret,
+            _ if id.is_empty() || id.contains('/') => return None,
+            kind => kind,
+        };
+        Some(Key::new(kind, id))
+    }
+}
+
 impl fmt::Display for Key {
     /// `routes/1`; a credential is shown below its consumer.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -11,6 +11,7 @@ pub mod compile;
 pub mod consumers;
 pub mod decode;
 pub mod graph;
+pub mod keyring;
 pub mod kind;
 pub mod resource;
 pub mod snapshot;

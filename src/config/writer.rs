@@ -1,19 +1,23 @@
 //! The one task that changes the configuration.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use lockgate_plugin::{Problem, Problems};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
-use super::graph::{Applied, Graph};
+use super::graph::{Applied, Change, Graph};
 use super::kind::Key;
 use super::snapshot::{Live, Snapshot};
-use super::source::Batch;
+use super::source::{Batch, Changes, Update};
 
 /// How often replaced snapshots are looked at while requests hold some. Some are large, and the
 /// next change may be hours away.
 const RETIRED_LOOK: Duration = Duration::from_secs(1);
+
+/// Problems that the status page shows.
+const MOST_REPORTED: usize = 200;
 
 /// What the status page shows of the configuration.
 #[derive(Clone, Default)]
@@ -41,6 +45,10 @@ pub struct Writer {
     /// Snapshots that requests may still hold. They are dropped here, so that no request pays for
     /// taking one apart.
     retired: Vec<Arc<Snapshot>>,
+    /// What a store holds and is not valid, by resource: a change tells of its own resource only.
+    rejected: BTreeMap<String, Vec<Problem>>,
+    /// The revision of the store that requests see.
+    in_use: watch::Sender<u64>,
 }
 
 impl Writer {
@@ -51,20 +59,43 @@ impl Writer {
             live,
             report,
             retired: Vec::new(),
+            rejected: BTreeMap::new(),
+            in_use: watch::Sender::new(0),
         }
     }
 
+    /// The revision of the store that requests see, as it grows.
+    pub fn in_use(&self) -> watch::Receiver<u64> {
+        self.in_use.subscribe()
+    }
+
+    /// Tells of what was not taken at the start, and of the revision of the store it was.
+    #[must_use]
+    pub fn started(mut self, rejected: Problems, revision: u64) -> Writer {
+        for problem in rejected {
+            let of = self.rejected.entry(problem.resource.clone());
+            of.or_default().push(problem);
+        }
+        self.in_use.send_replace(revision);
+        self.note(&Applied::default());
+        self
+    }
+
     /// Works until the source is gone.
-    pub async fn run(mut self, mut batches: mpsc::Receiver<Result<Batch, Problems>>) {
+    pub async fn run(mut self, mut updates: mpsc::Receiver<Update>) {
         loop {
             let wait = if self.retired.is_empty() {
                 Duration::MAX
             } else {
                 RETIRED_LOOK
             };
-            match tokio::time::timeout(wait, batches.recv()).await {
-                Ok(Some(Ok(batch))) => self.take(batch),
-                Ok(Some(Err(problems))) => self.refuse(problems),
+            match tokio::time::timeout(wait, updates.recv()).await {
+                Ok(Some(Update::File(read))) => match *read {
+                    Ok(batch) => self.take_file(batch),
+                    Err(problems) => self.refuse(problems),
+                },
+                Ok(Some(Update::Whole(all))) => self.take_all(all),
+                Ok(Some(Update::Changes(changes))) => self.take_changes(changes),
                 Ok(None) => return,
                 Err(_) => {}
             }
@@ -72,13 +103,47 @@ impl Writer {
         }
     }
 
-    fn take(&mut self, batch: Batch) {
-        let started = Instant::now();
+    fn take_file(&mut self, batch: Batch) {
         let changes = self.graph.difference(batch.wanted());
+        self.apply(changes, |rejected, applied| {
+            batch.locate(&mut applied.problems);
+            batch.locate(&mut applied.warnings);
+            applied.warnings.extend(batch.warnings);
+            rejected.clear();
+        });
+    }
+
+    fn take_all(&mut self, all: Changes) {
+        let changes = self.graph.only(all.changes);
+        self.apply(changes, |rejected, _| rejected.clear());
+        self.in_use.send_replace(all.revision);
+    }
+
+    fn take_changes(&mut self, Changes { changes, revision }: Changes) {
+        let touched: Vec<String> = changes.iter().map(|c| c.key().to_string()).collect();
+        self.apply(changes, |rejected, _| {
+            for key in &touched {
+                rejected.remove(key);
+            }
+        });
+        self.in_use.send_replace(revision);
+    }
+
+    /// Applies changes and reports. `forget` drops what is known to be rejected and may no longer be.
+    fn apply(
+        &mut self,
+        changes: Vec<Change>,
+        forget: impl FnOnce(&mut BTreeMap<String, Vec<Problem>>, &mut Applied),
+    ) {
+        let started = Instant::now();
         let mut applied = self.graph.apply(changes);
-        batch.locate(&mut applied.problems);
-        batch.locate(&mut applied.warnings);
-        applied.warnings.extend(batch.warnings);
+        forget(&mut self.rejected, &mut applied);
+        for problem in &applied.problems {
+            let of = self.rejected.entry(problem.resource.clone()).or_default();
+            if !of.contains(problem) {
+                of.push(problem.clone());
+            }
+        }
         let changed = applied.changed.len();
         let swapped = applied.snapshot.take();
         if let Some(next) = &swapped {
@@ -119,7 +184,8 @@ impl Writer {
             report.loaded_at = Some(SystemTime::now());
         }
         report.resources = self.graph.len();
-        report.rejected = applied.problems.iter().cloned().collect();
+        let rejected = self.rejected.values().flatten();
+        report.rejected = rejected.take(MOST_REPORTED).cloned().collect();
     }
 }
 
@@ -176,7 +242,9 @@ mod tests {
         let (send, batches) = mpsc::channel(1);
         let running = tokio::spawn(writer.run(batches));
         let request = live.snapshot();
-        send.send(Ok(batch("/a"))).await.unwrap();
+        send.send(Update::File(Box::new(Ok(batch("/a")))))
+            .await
+            .unwrap();
         let until = Instant::now() + DEADLINE;
         while Arc::strong_count(&request) != 2 || live.peek().revision == 0 {
             assert!(Instant::now() < until, "the change was not taken");

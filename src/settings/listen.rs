@@ -224,6 +224,10 @@ pub(super) fn check_conflicts(settings: &Settings, out: &mut Problems) {
     for listen in &settings.tls.listen {
         claim(listen.addr, "https listen", "apisix.ssl.listen");
     }
+    if let Some(admin) = &settings.admin {
+        let path = "deployment.admin.admin_listen.port";
+        claim(admin.listen, "admin", path);
+    }
     if let Some(addr) = settings.status {
         claim(addr, "status", "apisix.status.port");
     }

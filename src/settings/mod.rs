@@ -8,8 +8,10 @@
 //! Relative paths are relative to the folder that contains `conf` when the file
 //! lies in a folder of that name, else to the file's own folder.
 
+mod admin;
 mod cgroup;
 mod deployment;
+mod etcd;
 mod keys;
 mod listen;
 mod nginx;
@@ -18,6 +20,7 @@ mod prometheus;
 mod read;
 mod units;
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -27,12 +30,15 @@ use lockgate_plugin::target::MatchOptions;
 use lockgate_plugin::{Problem, Problems};
 use serde_json::Value;
 
+use crate::config::keyring::Keyring;
 use crate::document::read_yaml;
 use crate::observe::access_log::Escape;
 use crate::proxy::front::Engine;
 use crate::router::Mode;
 use read::Reader;
 
+pub use admin::{AdminKey, AdminSettings, AdminTls};
+pub use etcd::{EtcdSettings, EtcdTls};
 pub use prometheus::PrometheusAttr;
 
 /// Settings of the process.
@@ -46,6 +52,10 @@ pub struct Settings {
     pub http2: bool,
     /// Where routes come from: `deployment`.
     pub source: SourceKind,
+    /// What is encrypted in etcd: `apisix.data_encryption`. Empty for other places.
+    pub keyring: Keyring,
+    /// The Admin API; `None` where there is none.
+    pub admin: Option<AdminSettings>,
     /// `apisix.router.http`.
     pub router: Mode,
     /// `apisix.delete_uri_tail_slash` and its neighbours.
@@ -108,20 +118,30 @@ pub struct TlsSettings {
     pub fallback_sni: Option<String>,
 }
 
-/// The file that routes come from.
+/// Where routes come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SourceKind {
+    /// The embedded store, changed through the Admin API: `lockgate.store`.
+    Embedded(PathBuf),
+    /// etcd, in APISIX's layout: `deployment.etcd`.
+    Etcd(EtcdSettings),
+    /// Nothing but memory: the whole configuration is sent through the Admin API.
+    Memory,
     /// `apisix.yaml` beside the settings.
     Yaml(PathBuf),
     /// `apisix.json` beside the settings.
     Json(PathBuf),
 }
 
-impl SourceKind {
-    /// The file.
-    pub fn path(&self) -> &Path {
+impl fmt::Display for SourceKind {
+    /// Where it is, for people.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            SourceKind::Yaml(path) | SourceKind::Json(path) => path,
+            SourceKind::Embedded(path) | SourceKind::Yaml(path) | SourceKind::Json(path) => {
+                write!(f, "{}", path.display())
+            }
+            SourceKind::Memory => f.write_str("memory"),
+            SourceKind::Etcd(etcd) => write!(f, "etcd at {}", etcd.hosts.join(", ")),
         }
     }
 }
@@ -188,6 +208,8 @@ pub struct ErrorLog {
 /// What APISIX has no word for.
 #[derive(Clone, Debug)]
 pub struct Own {
+    /// Where the admin key is kept when none is configured: beside `store`.
+    pub admin_key: PathBuf,
     /// Where a successor waits for the listening sockets.
     pub upgrade_sock: PathBuf,
     /// Whether workers share their work.
@@ -312,7 +334,15 @@ fn settings(
         _ => Mode::HostUri,
     };
     read.choice("apisix.router.ssl", &["radixtree_sni"]);
+    let store = read.text("lockgate.store");
+    let store = home.path(store.as_deref().unwrap_or("data/lockgate.redb"));
+    let (source, admin) = deployment::source(read, home, env, &store);
+    let keyring = match source {
+        SourceKind::Etcd(_) => etcd::keyring(read),
+        _ => Keyring::default(),
+    };
     let own = Own {
+        admin_key: store.with_file_name("admin.key"),
         upgrade_sock: home.path(
             &read
                 .text("lockgate.upgrade_sock")
@@ -332,7 +362,9 @@ fn settings(
         listen: listen::plain(read),
         tls: listen::tls(read),
         http2: read.flag("apisix.enable_http2", true),
-        source: deployment::source(read, home),
+        keyring,
+        source,
+        admin,
         router,
         match_options: MatchOptions {
             delete_tail_slash: read.flag("apisix.delete_uri_tail_slash", false),

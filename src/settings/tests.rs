@@ -215,12 +215,8 @@ fn providers_that_are_not_there() {
         );
     };
     check(
-        "deployment: {role: data_plane, role_data_plane: {config_provider: etcd}}",
-        "c.yaml:1:50: deployment.role_data_plane.config_provider: etcd is not available",
-    );
-    check(
-        "apisix: {}",
-        "c.yaml:1:1: deployment: etcd is not available",
+        "deployment: {role: data_plane, role_data_plane: {config_provider: xds}}",
+        "c.yaml:1:50: deployment.role_data_plane.config_provider: xds is not available",
     );
     check(
         "deployment: {role: control_plane}",
@@ -229,29 +225,159 @@ fn providers_that_are_not_there() {
 }
 
 #[test]
-fn traditional_with_a_file() {
-    let check = |apisix: &str, expected: &[&str]| {
+fn etcd() {
+    let read = |text: &str, env: &[(&str, &str)]| {
+        let env = |name: &str| {
+            let found = env.iter().find(|(known, _)| *known == name)?;
+            Some(found.1.to_owned())
+        };
+        parse(text.as_bytes(), Path::new("conf/config.yaml"), &env, &[])
+    };
+    let check = |text: &str, hosts: &[&str], prefix: &str, has_admin: bool| {
+        let (settings, warnings) = read(text, &[]).unwrap_or_else(|e| panic!("{text}: {e}"));
+        let SourceKind::Etcd(etcd) = settings.source else {
+            panic!("{text}: {:?}", settings.source)
+        };
+        assert_eq!(etcd.hosts, hosts, "{text}");
+        assert_eq!(etcd.prefix, prefix, "{text}");
+        assert_eq!(settings.admin.is_some(), has_admin, "{text}");
+        assert!(warnings.is_empty(), "{text}: {warnings:?}");
+        etcd
+    };
+    let local = ["http://127.0.0.1:2379"];
+    check("deployment: {etcd: {}}", &local, "/apisix", true);
+    check(
+        "deployment: {role_traditional: {config_provider: etcd}}",
+        &local,
+        "/apisix",
+        true,
+    );
+    check("deployment: {role: data_plane}", &local, "/apisix", false);
+    let etcd = check(
+        "deployment: {etcd: {host: ['https://a:1/', 'https://b:2'], prefix: /other, timeout: 3, \
+         startup_retry: 0, user: u, password: secret, watch_timeout: 50, resync_delay: 5, \
+         tls: {cert: a.crt, key: a.key, verify: false}}}",
+        &["https://a:1", "https://b:2"],
+        "/other",
+        true,
+    );
+    assert_eq!(etcd.timeout, Duration::from_secs(3));
+    assert_eq!(etcd.retries, 0);
+    assert!(etcd.tls.insecure && etcd.tls.cert.is_some());
+    assert!(!format!("{etcd:?}").contains("secret"));
+    check(
+        "etcd: {host: 'http://a:1'}",
+        &["http://a:1"],
+        "/apisix",
+        true,
+    );
+    let hosts = [("APISIX_DEPLOYMENT_ETCD_HOST", r#"["http://e:1"]"#)];
+    let (settings, _) = read("deployment: {etcd: {}}", &hosts).unwrap();
+    assert_eq!(settings.source.to_string(), "etcd at http://e:1");
+    for (etcd, problem) in [
+        (
+            "{hosts: []}",
+            "etcd.hosts: unknown key `hosts` (did you mean `host`?)",
+        ),
+        ("{host: []}", "etcd.host: there is no server in the list"),
+        (
+            "{host: ['a:1']}",
+            "etcd.host[0]: expected an address such as http://127.0.0.1:2379, found a text",
+        ),
+        ("{tls: {cert: a}}", "etcd.tls: cert and key belong together"),
+        (
+            "{tls: {crt: a}}",
+            "etcd.tls.crt: unknown key `crt` (did you mean `cert`?)",
+        ),
+    ] {
+        let found = read(&format!("deployment: {{etcd: {etcd}}}"), &[]).err();
+        let found = found.unwrap_or_default().to_string();
+        assert!(found.contains(problem), "{etcd}: {found}");
+    }
+}
+
+#[test]
+fn traditional_with_a_file_or_the_whole_configuration_at_once() {
+    let check = |apisix: &str, source: SourceKind, has_admin: bool| {
         let text = format!(
             "deployment: {{role: traditional, role_traditional: {{config_provider: yaml}}}}\napisix: {apisix}\n"
         );
-        let (settings, warnings) = parse(
-            text.as_bytes(),
-            Path::new("conf/config.yaml"),
-            &|_| None,
-            &[],
-        )
-        .unwrap();
-        assert_eq!(settings.source, SourceKind::Yaml("conf/apisix.yaml".into()));
-        let warnings: Vec<String> = warnings.iter().map(ToString::to_string).collect();
-        assert_eq!(warnings, expected, "{apisix}");
+        let path = Path::new("conf/config.yaml");
+        let (settings, warnings) = parse(text.as_bytes(), path, &|_| None, &[]).unwrap();
+        assert_eq!(settings.source, source, "{apisix}");
+        assert_eq!(settings.admin.is_some(), has_admin, "{apisix}");
+        assert!(warnings.is_empty(), "{apisix}: {warnings:?}");
     };
-    check("{enable_admin: false}", &[]);
-    check(
-        "{}",
-        &[
-            "conf/config.yaml:1:52: deployment.role_traditional.config_provider: this version has no Admin API: routes come from apisix.yaml beside this file (set apisix.enable_admin: false)",
-        ],
-    );
+    let file = SourceKind::Yaml("conf/apisix.yaml".into());
+    check("{enable_admin: false}", file, false);
+    check("{}", SourceKind::Memory, true);
+}
+
+#[test]
+fn the_embedded_store_is_the_default() {
+    let read = |text: &str| {
+        let path = Path::new("conf/config.yaml");
+        parse(text.as_bytes(), path, &|_| None, &[]).unwrap_or_else(|e| panic!("{text}: {e}"))
+    };
+    let check = |text: &str, file: &str| {
+        let (settings, warnings) = read(text);
+        assert_eq!(settings.source, SourceKind::Embedded(file.into()), "{text}");
+        assert!(warnings.is_empty(), "{text}: {warnings:?}");
+        settings.admin
+    };
+    let admin = check("apisix: {}", "./data/lockgate.redb").unwrap();
+    assert_eq!(admin.listen.to_string(), "127.0.0.1:9180");
+    assert!(admin.keys.is_empty() && admin.key_required && admin.cors && admin.tls.is_none());
+    let nets: Vec<String> = admin.allow.iter().map(ToString::to_string).collect();
+    assert_eq!(nets, ["127.0.0.0/24", "::1/128"]);
+    let named = "deployment: {role: traditional, role_traditional: {config_provider: embedded}}\n\
+                 lockgate: {store: /var/lib/a.redb}";
+    check(named, "/var/lib/a.redb");
+    assert!(check("apisix: {enable_admin: false}", "./data/lockgate.redb").is_none());
+    let text = "deployment: {admin: {allow_admin: [], admin_listen: {ip: 0.0.0.0, port: 1}, https_admin: true, \
+                admin_key: [{name: a, key: k, role: admin}, {name: v, key: w, role: viewer}, {key: ''}], \
+                admin_api_mtls: {admin_ssl_cert: a.crt, admin_ssl_cert_key: a.key}}}";
+    let admin = read(text).0.admin.unwrap();
+    assert!(admin.allow.is_empty());
+    assert_eq!(admin.listen.to_string(), "0.0.0.0:1");
+    let keys: Vec<_> = admin
+        .keys
+        .iter()
+        .map(|k| (k.key.as_str(), k.viewer))
+        .collect();
+    assert_eq!(keys, [("k", false), ("w", true)]);
+    assert!(!format!("{admin:?}").contains("\"k\""));
+    assert_eq!(admin.tls.unwrap().cert, Path::new("./a.crt"));
+    let (_, warnings) = read("deployment: {admin: {admin_key_required: false}}");
+    assert_eq!(warnings.len(), 1);
+    for (admin, problem) in [
+        (
+            "{https_admin: true}",
+            "https_admin: needs admin_api_mtls.admin_ssl_cert",
+        ),
+        (
+            "{admin_key: [{role: viewer}]}",
+            "admin_key[0]: a viewer needs a key",
+        ),
+        (
+            "{admin_key: [{kye: x}]}",
+            "admin_key[0].kye: unknown key `kye`",
+        ),
+        (
+            "{admin_key: [x]}",
+            "admin_key[0]: expected a mapping of name, key and role, found a text",
+        ),
+        ("{admin_listen: {port: 9080}}", "admin port 9080 does not"),
+    ] {
+        let text = format!("deployment: {{admin: {admin}}}");
+        let found = parse(text.as_bytes(), Path::new("c.yaml"), &|_| None, &[]).err();
+        let found = found.unwrap_or_default().to_string();
+        let problem = problem.replace(
+            "admin port 9080 does not",
+            "admin port 9080 conflicts with http listen",
+        );
+        assert!(found.contains(&problem), "{text}: {found}");
+    }
 }
 
 #[test]
@@ -260,7 +386,7 @@ fn relative_paths_start_beside_conf() {
         let text = format!("{MINIMAL}nginx_config: {{error_log: logs/e.log}}");
         let (settings, _) = parse(text.as_bytes(), Path::new(config), &|_| None, &[]).unwrap();
         assert_eq!(settings.error_log.path, Some(log.into()), "{config}");
-        assert_eq!(settings.source.path(), Path::new(source), "{config}");
+        assert_eq!(settings.source, SourceKind::Yaml(source.into()), "{config}");
     };
     check(
         "/opt/gw/conf/config.yaml",

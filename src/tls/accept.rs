@@ -1,11 +1,12 @@
 //! The handshake: picks the certificate by the name the client asks for.
 
 use std::any::Any;
+use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use lockgate_plugin::Tls;
-use openssl::ssl::{NameType, SslOptions, SslRef};
+use openssl::ssl::{NameType, SslOptions, SslRef, SslVerifyMode};
 use pingora_core::listeners::TlsAccept;
 use pingora_core::listeners::tls::TlsSettings;
 
@@ -71,6 +72,28 @@ pub fn listener(live: &Arc<Live>, conf: &ListenerTls) -> pingora_core::Result<Tl
     }
     if conf.http2 {
         settings.enable_h2();
+    }
+    Ok(settings)
+}
+
+/// A listener with one certificate from files. With the certificates that sign those of clients,
+/// clients have to show one.
+///
+/// # Errors
+/// When a file cannot be read or is none.
+pub fn from_files(
+    cert: &Path,
+    key: &Path,
+    client_ca: Option<&Path>,
+) -> pingora_core::Result<TlsSettings> {
+    let text = |path: &Path| path.to_string_lossy().into_owned();
+    let mut settings = TlsSettings::intermediate(&text(cert), &text(key))?;
+    if let Some(ca) = client_ca {
+        settings.set_ca_file(ca).map_err(|e| {
+            let text = format!("{} holds no certificates: {e}", ca.display());
+            pingora_core::Error::explain(pingora_core::ErrorType::InternalError, text)
+        })?;
+        settings.set_verify(SslVerifyMode::PEER | SslVerifyMode::FAIL_IF_NO_PEER_CERT);
     }
     Ok(settings)
 }

@@ -3,5 +3,5 @@
 mod accept;
 mod sni;
 
-pub use accept::{HandshakeFacts, ListenerTls, listener};
+pub use accept::{HandshakeFacts, ListenerTls, from_files, listener};
 pub use sni::{CertPair, SniEntry, SniTable};

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::check::Check;
 use crate::place::Places;
 use crate::step::Step;
-use crate::value::{Fields, from_yaml, text};
+use crate::value::{Fields, from_yaml, merge, text};
 
 /// Lists that cannot disturb other cases once ids and hosts are a case's own.
 const OWN: [&str; 8] = [
@@ -121,7 +121,16 @@ impl Case {
             }
             resources.insert(key.to_owned(), value.clone());
         }
-        let config = f.value("config").cloned();
+        let mut config = f.value("config").cloned();
+        if f.bool("admin")?.unwrap_or(false) {
+            ensure!(
+                resources.is_empty(),
+                "with `admin` the steps write the resources"
+            );
+            let mut with_store = json!({ "deployment": { "role": "traditional" } });
+            merge(&mut with_store, &config.unwrap_or_else(|| json!({})));
+            config = Some(with_store);
+        }
         let alone = f.bool("alone")?.unwrap_or(config.is_some());
         if let Some(key) = needs_alone {
             ensure!(alone, "{key} act on every request: add `alone: true`");

@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 
 use crate::client::{Answer, Connection, Message, Target};
 use crate::ports::Ports;
+use crate::step::ADMIN_KEY;
 use crate::value::merge;
 
 /// A debug build with hundreds of routes is ready well within this.
@@ -101,7 +102,8 @@ impl Gateway {
         let file_driven = role == Some("data_plane");
         if !file_driven {
             let admin = json!({ "deployment": { "admin": {
-                "admin_listen": { "ip": "127.0.0.1", "port": listeners.admin } } } });
+                "admin_listen": { "ip": "127.0.0.1", "port": listeners.admin },
+                "admin_key": [{ "name": "it", "key": ADMIN_KEY, "role": "admin" }] } } });
             let mut with_admin = admin;
             merge(&mut with_admin, &config);
             config = with_admin;
@@ -175,17 +177,36 @@ impl Gateway {
 
     /// A plain GET on one of the listeners.
     pub(crate) async fn get(&self, listener: &str, path: &str) -> Answer {
+        let head = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        self.exchange(listener, "GET", head, Vec::new()).await
+    }
+
+    /// A request to the Admin API, with its key. The path is below `/apisix/admin`.
+    pub(crate) async fn admin(&self, method: &str, path: &str, body: &Value) -> Answer {
+        let body = if body.is_null() {
+            Vec::new()
+        } else {
+            body.to_string().into_bytes()
+        };
+        let head = format!(
+            "{method} /apisix/admin{path} HTTP/1.1\r\nHost: localhost\r\nX-API-KEY: {ADMIN_KEY}\r\n\
+             Content-Length: {}\r\nConnection: close\r\n\r\n",
+            body.len()
+        );
+        self.exchange("admin", method, head, body).await
+    }
+
+    async fn exchange(&self, listener: &str, method: &str, head: String, body: Vec<u8>) -> Answer {
         let run = async {
             let target = Target {
                 address: self.address(listener)?,
                 bind: None,
                 tls: None,
             };
-            let head =
-                format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
             let message = Message {
-                method: "GET".into(),
+                method: method.into(),
                 head: head.into_bytes(),
+                body,
                 ..Message::default()
             };
             Ok(Connection::open(&target).await?.exchange(&message).await)

@@ -77,9 +77,6 @@ impl Live {
 
     /// Texts of the rejected resources; with an id only those that name it.
     pub(crate) async fn rejected(&self, id: Option<&str>) -> Result<Vec<String>> {
-        if !self.gateway.file_driven {
-            return Ok(Vec::new());
-        }
         let page = self.gateway.configuration().await?;
         let list = page
             .get("rejected")

@@ -1,11 +1,13 @@
 //! Tests in Rust for what a case file cannot say: signals, upgrades, load, files replaced in odd ways.
 
 mod clients;
+mod etcd;
 mod files;
 mod idle;
 pub(crate) mod lanes;
 mod load;
 mod shutdown;
+mod store;
 mod upgrade;
 
 use std::future::Future;
@@ -67,6 +69,22 @@ pub(crate) const ALL: &[(&str, Scenario)] = &[
     }),
     ("SIGQUIT without a successor keeps serving", |w| {
         Box::pin(upgrade::alone(w))
+    }),
+    ("kill -9 loses no write that was answered", |w| {
+        Box::pin(store::killed(w))
+    }),
+    ("a restart keeps the store, its order and its key", |w| {
+        Box::pin(store::restarted(w))
+    }),
+    ("an upgrade hands the store over", |w| {
+        Box::pin(store::handed_over(w))
+    }),
+    (
+        "a stored resource that is not valid is reported alone",
+        |w| Box::pin(store::not_valid(w)),
+    ),
+    ("gateways share etcd, and outlive it", |w| {
+        Box::pin(etcd::shared(w))
     }),
     ("a half-written file is ignored", |w| {
         Box::pin(files::half_written(w))

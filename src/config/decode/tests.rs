@@ -208,11 +208,64 @@ fn what_is_not_served_is_said() {
         json!({"content": "x"}),
         &["protos are not served by this version"],
     );
-    warns(
-        Kind::Secret,
-        json!({"anything": 1}),
-        &["secrets are not served by this version"],
+    check(
+        Kind::Proto,
+        json!({"desc": "x", "zzz": 1}),
+        &[
+            "zzz: additional properties forbidden, found zzz",
+            "property \"content\" is required",
+        ],
     );
+    check(
+        Kind::StreamRoute,
+        json!({"server_port": 0}),
+        &["server_port: expected 0 to be at least 1"],
+    );
+    check(
+        Kind::StreamRoute,
+        json!({"remote_addr": "x", "plugins": {"zzz": {}, "limit-conn": {}}, "protocol": {"name": "smtp"}}),
+        &[
+            "remote_addr: invalid ip address: x",
+            "plugins.zzz: unknown plugin [zzz]",
+            "protocol.name: unknown protocol [smtp]",
+        ],
+    );
+    let secret = |id: &str, raw: Value, expected: &[&str]| {
+        let key = Key::new(Kind::Secret, id);
+        let found = decode(&key, &raw, &catalogue(), &mut Problems::default());
+        let found: Vec<String> = found
+            .err()
+            .unwrap_or_default()
+            .into_iter()
+            .map(|p| p.message)
+            .collect();
+        assert_eq!(found, expected, "{id} {raw}");
+    };
+    secret(
+        "vault/1",
+        json!({"uri": "http://127.0.0.1:8200", "prefix": "kv", "token": "t", "more": 1}),
+        &[],
+    );
+    secret(
+        "vault/1",
+        json!({"uri": "x", "prefix": "kv"}),
+        &[
+            "failed to match pattern \"^[^\\/]+:\\/\\/([\\da-zA-Z.-]+|\\[[\\da-fA-F:]+\\])(:\\d+)?\" with \"x\"",
+            "property \"token\" is required",
+        ],
+    );
+    secret(
+        "aws/1",
+        json!({"access_key_id": "a", "secret_access_key": "b"}),
+        &[],
+    );
+    secret("gcp/1", json!({"auth_file": "f"}), &[]);
+    secret(
+        "gcp/1",
+        json!({}),
+        &["value should match only one schema, but matches none"],
+    );
+    secret("nobody/1", json!({}), &["invalid secret manager: nobody"]);
     warns(
         Kind::StreamRoute,
         json!({}),

@@ -41,10 +41,10 @@ pub struct Consumer {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Credential {
-    /// The whole id.
+    /// The whole id in a file, the last part of it in the Admin API.
     #[schemars(
-        length(min = 15, max = 384),
-        regex(pattern = r"^[a-zA-Z0-9_-]+/credentials/[a-zA-Z0-9-_.]+$")
+        length(min = 1, max = 384),
+        regex(pattern = r"^([a-zA-Z0-9_-]+/credentials/)?[a-zA-Z0-9-_.]{1,64}$")
     )]
     pub id: Option<String>,
     /// A name for people.

@@ -11,6 +11,7 @@ mod route;
 mod service;
 mod shared;
 mod ssl;
+mod unserved;
 mod upstream;
 
 pub use checks::{
@@ -23,4 +24,6 @@ pub use route::Route;
 pub use service::Service;
 pub use shared::{Id, Timeout};
 pub use ssl::Ssl;
+pub(crate) use unserved::unknown_manager;
+pub use unserved::{Aws, Gcp, Proto, StreamRoute, Vault};
 pub use upstream::{KeepalivePool, Tls, Upstream};

@@ -66,7 +66,7 @@ pub(super) type Labels = BTreeMap<String, String>;
 pub(super) fn labels(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": ["object", "null"],
-        "additionalProperties": {"type": "string", "pattern": "^\\S+$", "minLength": 1, "maxLength": 256}
+        "patternProperties": {".*": {"type": "string", "pattern": "^\\S+$", "minLength": 1, "maxLength": 256}}
     })
 }
 

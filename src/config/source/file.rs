@@ -17,7 +17,7 @@ use lockgate_plugin::{Problem, Problems};
 use serde_json::Value;
 use tokio::sync::mpsc;
 
-use super::{Batch, json_env};
+use super::{Batch, Update, json_env};
 use crate::config::decode::{fingerprint, split};
 use crate::document::{Document, MAX_TEXT, read_json, read_yaml, substitute_env};
 
@@ -101,7 +101,7 @@ impl FileSource {
 
     /// Sends the file's content each time it changes, good or not, until the receiver is gone.
     /// What [`load`](Self::load) gave before is not sent again.
-    pub async fn run(mut self, out: mpsc::Sender<Result<Batch, Problems>>) {
+    pub async fn run(mut self, out: mpsc::Sender<Update>) {
         let (nudge, mut nudges) = mpsc::channel::<()>(1);
         let mut watch = watch::Watch::start(nudge);
         let mut nudged = false;
@@ -110,7 +110,12 @@ impl FileSource {
             // Looked at before the first wait: it may have changed before it was watched.
             if nudged || self.may_have_changed() {
                 let (read, changed) = self.read();
-                if changed && out.send(self.batch(read)).await.is_err() {
+                if changed
+                    && out
+                        .send(Update::File(Box::new(self.batch(read))))
+                        .await
+                        .is_err()
+                {
                     return;
                 }
             }

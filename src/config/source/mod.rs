@@ -2,6 +2,7 @@
 
 pub mod file;
 mod json_env;
+pub mod store;
 
 use std::sync::Arc;
 
@@ -9,8 +10,27 @@ use lockgate_plugin::{Problem, Problems};
 use serde_json::Value;
 
 use super::decode::Slot;
+use super::graph::Change;
 use super::kind::Key;
 use crate::document::Document;
+
+/// What a source has to tell.
+pub enum Update {
+    /// All that a file holds, or why it cannot be read.
+    File(Box<Result<Batch, Problems>>),
+    /// All that a store holds: what is not named is gone.
+    Whole(Changes),
+    /// What changed in a store.
+    Changes(Changes),
+}
+
+/// Resources of a store.
+pub struct Changes {
+    /// What is there or gone.
+    pub changes: Vec<Change>,
+    /// The revision of the store that they lead to.
+    pub revision: u64,
+}
 
 /// Everything a source holds at one moment.
 ///

@@ -37,8 +37,7 @@ pub(super) const PLUGIN_ATTR: Key = FREE.secret();
 /// Keys by path. A path that others begin with is a section, whether it is listed or not.
 pub(super) const KEYS: &[(&str, Key)] = &[
     ("apisix.node_listen", HONOURED),
-    // Whether it would have an effect depends on the role: `deployment.rs` says so.
-    ("apisix.enable_admin", FLAG),
+    ("apisix.enable_admin", HONOURED),
     ("apisix.enable_admin_cors", FLAG),
     ("apisix.enable_dev_mode", HONOURED),
     ("apisix.enable_reuseport", FLAG),
@@ -152,6 +151,7 @@ pub(super) const KEYS: &[(&str, Key)] = &[
     ("apisix.disable_sync_configuration_during_start", FLAG),
     ("apisix.worker_startup_time_threshold", NUMBER),
     // Encrypted fields exist in etcd only.
+    ("apisix.data_encryption.enable", FLAG),
     ("apisix.data_encryption.enable_encrypt_fields", FLAG),
     (
         "apisix.data_encryption.keyring",
@@ -179,23 +179,36 @@ pub(super) const KEYS: &[(&str, Key)] = &[
     ("deployment.role_traditional.config_provider", HONOURED),
     ("deployment.role_control_plane.config_provider", HONOURED),
     ("deployment.role_data_plane.config_provider", HONOURED),
-    // Neither has an effect on a process that reads its routes from a file.
-    ("deployment.admin.admin_key_required", FLAG),
-    ("deployment.admin.admin_key", LIST.secret()),
-    ("deployment.admin.enable_admin_cors", FLAG),
+    // None has an effect on a process that reads its routes from a file.
+    ("deployment.admin.admin_key_required", HONOURED),
+    (
+        "deployment.admin.admin_key",
+        Key::of(List, Honoured).secret(),
+    ),
+    ("deployment.admin.enable_admin_cors", HONOURED),
     ("deployment.admin.enable_admin_ui", FLAG),
-    ("deployment.admin.allow_admin", TEXTS),
-    ("deployment.admin.admin_listen.ip", TEXT),
-    ("deployment.admin.admin_listen.port", PORT),
-    ("deployment.admin.https_admin", FLAG),
-    ("deployment.admin.admin_api_mtls.admin_ssl_cert", TEXT),
+    ("deployment.admin.allow_admin", HONOURED),
+    ("deployment.admin.admin_listen.ip", HONOURED),
+    ("deployment.admin.admin_listen.port", HONOURED),
+    ("deployment.admin.https_admin", HONOURED),
+    ("deployment.admin.admin_api_mtls.admin_ssl_cert", HONOURED),
     (
         "deployment.admin.admin_api_mtls.admin_ssl_cert_key",
-        TEXT.secret(),
+        Key::of(Text, Honoured).secret(),
     ),
-    ("deployment.admin.admin_api_mtls.admin_ssl_ca_cert", TEXT),
-    ("deployment.admin.admin_api_version", TEXT),
-    ("deployment.etcd", SERVERS),
+    (
+        "deployment.admin.admin_api_mtls.admin_ssl_ca_cert",
+        HONOURED,
+    ),
+    (
+        "deployment.admin.admin_api_version",
+        Key::of(
+            Text,
+            Instead("answers have the form of v3", &["\"v3\"", "\"\""]),
+        ),
+    ),
+    // What is below is checked where it is read: it may stand under its old name, too.
+    ("deployment.etcd", Key::of(Free, Honoured).secret()),
     ("deployment.certs.cert", TEXT),
     ("deployment.certs.cert_key", TEXT.secret()),
     ("deployment.certs.trusted_ca_cert", TEXT),
@@ -358,34 +371,33 @@ pub(super) const KEYS: &[(&str, Key)] = &[
     // suggest for a key that stands in a wrong section.
     (
         "apisix.admin_key",
-        moved("this role has no Admin API; since 3.0 the place is deployment.admin.admin_key"),
+        moved("since 3.0 the place is deployment.admin.admin_key"),
     ),
     (
         "apisix.allow_admin",
-        moved("this role has no Admin API; since 3.0 the place is deployment.admin.allow_admin"),
+        moved("since 3.0 the place is deployment.admin.allow_admin"),
     ),
     (
         "apisix.admin_listen",
-        moved("this role has no Admin API; since 3.0 the place is deployment.admin.admin_listen"),
+        moved("since 3.0 the place is deployment.admin.admin_listen"),
     ),
     (
         "apisix.port_admin",
-        moved("this role has no Admin API; since 3.0 the place is deployment.admin.admin_listen"),
+        moved("since 3.0 the place is deployment.admin.admin_listen"),
     ),
     (
         "apisix.https_admin",
-        moved("this role has no Admin API; since 3.0 the place is deployment.admin.https_admin"),
+        moved("since 3.0 the place is deployment.admin.https_admin"),
     ),
     (
         "apisix.admin_api_mtls",
-        moved("this role has no Admin API; since 3.0 the place is deployment.admin.admin_api_mtls"),
+        moved("since 3.0 the place is deployment.admin.admin_api_mtls"),
     ),
     (
         "apisix.admin_api_version",
-        moved(
-            "this role has no Admin API; since 3.0 the place is deployment.admin.admin_api_version",
-        ),
+        moved("since 3.0 the place is deployment.admin.admin_api_version"),
     ),
+    ("lockgate.store", HONOURED),
     ("lockgate.engine", HONOURED),
     ("lockgate.min_body_rate", HONOURED),
     ("lockgate.upgrade_sock", HONOURED),

@@ -303,7 +303,7 @@ fn secrets_are_not_shown() {
 
 #[test]
 fn keys_of_the_time_before_3_0_are_told_their_place() {
-    let text = "this role has no Admin API; since 3.0 the place is deployment.admin";
+    let text = "since 3.0 the place is deployment.admin";
     for (old, new) in [
         (
             "admin_key: [{name: admin, key: edd1, role: admin}]",

@@ -61,7 +61,7 @@ fn credentials_hold_one_authentication_plugin() {
         Kind::Credential,
         json!({"id": "ann/credentials/", "plugins": {}}),
         &[
-            "id: failed to match pattern \"^[a-zA-Z0-9_-]+/credentials/[a-zA-Z0-9-_.]+$\" with \"ann/credentials/\"",
+            "id: failed to match pattern \"^([a-zA-Z0-9_-]+/credentials/)?[a-zA-Z0-9-_.]{1,64}$\" with \"ann/credentials/\"",
         ],
     );
 }

@@ -214,7 +214,7 @@ fn the_same_content_is_not_reported_again() {
 /// A source that runs, and what it sends.
 struct Running {
     path: PathBuf,
-    sent: mpsc::Receiver<Result<Batch, Problems>>,
+    sent: mpsc::Receiver<Update>,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -233,11 +233,11 @@ impl Running {
 
     async fn next(&mut self) -> Result<String, String> {
         let sent = tokio::time::timeout(DEADLINE, self.sent.recv()).await;
-        uri(
-            sent.expect("a change that is not seen")
-                .expect("a source that stopped"),
-            &self.path,
-        )
+        let sent = sent.expect("a change that is not seen");
+        match sent.expect("a source that stopped") {
+            Update::File(read) => uri(*read, &self.path),
+            _ => panic!("not of a file"),
+        }
     }
 
     /// Waits for a content; others in between are those of a change that was half done.

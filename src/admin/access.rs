@@ -1,0 +1,135 @@
+//! Who may use the Admin API.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use openssl::sha::sha256;
+use serde_json::json;
+
+use super::answer::Answer;
+use crate::settings::AdminSettings;
+
+/// See the module.
+pub(super) struct Access {
+    allow: Vec<IpNet>,
+    /// `None` when no key is asked for.
+    keys: Option<Vec<Key>>,
+}
+
+struct Key {
+    /// Of digests the comparison takes the same time wherever they differ.
+    digest: [u8; 32],
+    viewer: bool,
+}
+
+impl Access {
+    /// The rules; `generated` is the key for when none is configured.
+    pub(super) fn new(settings: &AdminSettings, generated: Option<&str>) -> Access {
+        let own = settings.keys.iter().map(|key| Key {
+            digest: sha256(key.key.as_bytes()),
+            viewer: key.viewer,
+        });
+        let made = generated.map(|key| Key {
+            digest: sha256(key.as_bytes()),
+            viewer: false,
+        });
+        Access {
+            allow: settings.allow.clone(),
+            keys: settings.key_required.then(|| own.chain(made).collect()),
+        }
+    }
+
+    /// Whether a client may talk to the listener at all.
+    pub(super) fn admits(&self, client: Option<IpAddr>) -> bool {
+        let client = client.map(|ip| ip.to_canonical());
+        self.allow.is_empty()
+            || client.is_some_and(|ip| self.allow.iter().any(|net| net.contains(&ip)))
+    }
+
+    /// Whether a key allows a method; the answer when it does not.
+    pub(super) fn check(&self, key: Option<&str>, method: &str) -> Result<(), Answer> {
+        let Some(keys) = &self.keys else {
+            return Ok(());
+        };
+        let Some(key) = key.filter(|key| !key.is_empty()) else {
+            return Err(refused("missing apikey"));
+        };
+        let digest = sha256(key.as_bytes());
+        // All of them, whichever fits.
+        let fitting = keys
+            .iter()
+            .filter(|known| openssl::memcmp::eq(&known.digest, &digest));
+        match fitting.map(|key| key.viewer).reduce(|a, b| a && b) {
+            None => Err(refused("wrong apikey")),
+            Some(true) if method != "GET" => Err(refused("invalid method for role viewer")),
+            Some(_) => Ok(()),
+        }
+    }
+}
+
+fn refused(description: &str) -> Answer {
+    let body = json!({"error_msg": "failed to check token", "description": description});
+    Answer::json(401, body.to_string()).unversioned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::AdminKey;
+
+    fn settings(keys: &[(&str, bool)], allow: &[&str]) -> AdminSettings {
+        AdminSettings {
+            listen: ([127, 0, 0, 1], 9180).into(),
+            allow: allow.iter().map(|net| net.parse().unwrap()).collect(),
+            keys: keys
+                .iter()
+                .map(|(key, viewer)| AdminKey {
+                    key: (*key).to_owned(),
+                    viewer: *viewer,
+                })
+                .collect(),
+            key_required: true,
+            cors: true,
+            tls: None,
+            stream_mode: false,
+        }
+    }
+
+    #[test]
+    fn keys_and_roles() {
+        let access = Access::new(
+            &settings(&[("adm", false), ("view", true)], &[]),
+            Some("made"),
+        );
+        let check = |key: Option<&str>, method: &str, wrong: Option<&str>| {
+            let got = access.check(key, method).err().map(|answer| answer.body);
+            assert_eq!(got.is_none(), wrong.is_none(), "{key:?} {method}: {got:?}");
+            assert!(got.unwrap_or_default().contains(wrong.unwrap_or_default()));
+        };
+        check(Some("adm"), "PUT", None);
+        check(Some("made"), "DELETE", None);
+        check(Some("view"), "GET", None);
+        check(Some("view"), "PUT", Some("invalid method for role viewer"));
+        check(Some("adm "), "GET", Some("wrong apikey"));
+        check(Some(""), "GET", Some("missing apikey"));
+        check(None, "GET", Some("missing apikey"));
+        let mut open = settings(&[("adm", false)], &[]);
+        open.key_required = false;
+        assert!(Access::new(&open, None).check(None, "PUT").is_ok());
+    }
+
+    #[test]
+    fn networks() {
+        let access = Access::new(&settings(&[], &["127.0.0.0/24", "::1/128"]), None);
+        let check = |ip: &str, expected: bool| {
+            assert_eq!(access.admits(ip.parse().ok()), expected, "{ip}");
+        };
+        check("127.0.0.1", true);
+        check("127.0.1.1", false);
+        check("::ffff:127.0.0.9", true);
+        check("::1", true);
+        check("10.0.0.1", false);
+        assert!(!access.admits(None));
+        assert!(Access::new(&settings(&[], &[]), None).admits(None));
+    }
+}

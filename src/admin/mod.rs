@@ -1,0 +1,145 @@
+//! The Admin API: resources are read and written here, by HTTP, as in APISIX.
+//!
+//! It knows the store and the checks, and nothing of how a configuration is compiled: the gateway
+//! follows the store by itself. A write is answered once it is on disk and, if that is soon, once
+//! requests see it.
+
+mod access;
+mod answer;
+mod check;
+pub mod key;
+mod kinds;
+mod listener;
+mod merge;
+mod read;
+mod references;
+mod request;
+mod schemas;
+mod standalone;
+mod whole;
+mod write;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Mutex, Semaphore, watch};
+
+use crate::config::compile::instance::Workshop;
+use crate::config::keyring::Keyring;
+use crate::settings::AdminSettings;
+use crate::store::{Store, StoreError};
+use access::Access;
+use answer::Answer;
+use check::Checker;
+use kinds::Target;
+use request::Request;
+use standalone::Standalone;
+use write::Failure;
+
+/// How long an answer waits until requests see what was written. The write is done either way.
+const IN_USE_LIMIT: Duration = Duration::from_secs(1);
+/// Requests that are worked on at once: each may hold a body.
+const MOST_AT_ONCE: usize = 64;
+
+/// The Admin API.
+pub struct Admin {
+    access: Access,
+    cors: bool,
+    server_token: String,
+    store: Arc<dyn Store>,
+    keyring: Keyring,
+    checker: Checker,
+    stream_mode: bool,
+    /// In the mode in which the configuration is written as a whole, the one in force.
+    standalone: Option<Mutex<Standalone>>,
+    /// The revision of the store that requests see.
+    seen: watch::Receiver<u64>,
+    turn: Mutex<()>,
+    room: Semaphore,
+}
+
+/// What the Admin API is made of.
+pub struct Parts<'a> {
+    /// The listener's settings.
+    pub settings: &'a AdminSettings,
+    /// The key for when none is configured.
+    pub generated_key: Option<String>,
+    /// What `Server` says.
+    pub server_token: String,
+    /// Where resources are kept.
+    pub store: Arc<dyn Store>,
+    /// What is encrypted there.
+    pub keyring: Keyring,
+    /// Whether the configuration is written as a whole.
+    pub standalone: bool,
+    /// To see whether plugins can be built; not the one that the gateway uses.
+    pub workshop: Workshop,
+    /// The revision of the store that requests see.
+    pub seen: watch::Receiver<u64>,
+}
+
+impl Admin {
+    /// An Admin API.
+    pub fn new(parts: Parts<'_>) -> Admin {
+        Admin {
+            access: Access::new(parts.settings, parts.generated_key.as_deref()),
+            cors: parts.settings.cors,
+            server_token: parts.server_token,
+            store: parts.store,
+            keyring: parts.keyring,
+            checker: Checker::new(parts.workshop),
+            stream_mode: parts.settings.stream_mode,
+            standalone: parts.standalone.then(Mutex::default),
+            seen: parts.seen,
+            turn: Mutex::new(()),
+            room: Semaphore::new(MOST_AT_ONCE),
+        }
+    }
+
+    /// What is answered to a request whose key was found good.
+    async fn answer(&self, request: &Request) -> Answer {
+        let Some(name) = request.segment(0) else {
+            return Answer::error(404, "not found").unversioned();
+        };
+        if self.standalone.is_some() {
+            return match name {
+                "configs" => self.whole(request).await,
+                _ => Answer::error(404, "not found").unversioned(),
+            };
+        }
+        match name {
+            "plugins" => return self.plugins(request),
+            "schema" => return self.schema(request),
+            "configs" => return self.configs(request),
+            _ => {}
+        }
+        let Some(target) = Target::read(&request.segments) else {
+            return Answer::error(404, format!("Unsupported resource type: {name}"));
+        };
+        if target.kind == crate::config::kind::Kind::StreamRoute && !self.stream_mode {
+            return Answer::bad("stream mode is disabled, can not add stream routes");
+        }
+        let done = match request.method.as_str() {
+            "GET" => self.get(&target, request).await.map_err(Failure::Store),
+            "PUT" | "POST" | "PATCH" | "DELETE" => self.write(&target, request).await,
+            _ => Ok(Answer::error(404, "not found")),
+        };
+        match done {
+            Ok(answer) | Err(Failure::Answer(answer)) => answer,
+            Err(Failure::Store(error)) => unavailable(&error),
+        }
+    }
+
+    /// Waits a moment until requests see a revision.
+    async fn in_use(&self, revision: u64) {
+        let mut seen = self.seen.clone();
+        let wait = seen.wait_for(|seen| *seen >= revision);
+        // What takes longer is in use a little later.
+        let _ = tokio::time::timeout(IN_USE_LIMIT, wait).await;
+    }
+}
+
+fn unavailable(error: &StoreError) -> Answer {
+    tracing::error!(error = %error.chain(), "the store failed");
+    Answer::error(503, error.chain())
+}

@@ -1,0 +1,299 @@
+//! What a resource refers to, who refers to a resource, and what must not be there twice.
+
+use serde_json::Value;
+
+use super::answer::Answer;
+use super::kinds::{Target, called};
+use crate::config::catalogue::{Catalogue, Found};
+use crate::config::keyring::Keyring;
+use crate::config::kind::{Key, Kind};
+use crate::config::resource::Id;
+use crate::store::{Guard, Item, Store, StoreError};
+
+/// A resource that has to be there.
+struct Needed {
+    path: String,
+    /// The answer when it is not.
+    missing: String,
+}
+
+/// What a resource refers to, in the order in which APISIX looks.
+fn needed(kind: Kind, id: &str, value: &Value) -> Vec<Needed> {
+    let mut out = Vec::new();
+    let mut add = |member: &str, kind: Kind, info: &str| {
+        let Some(id) = value.get(member).and_then(Id::text) else {
+            return;
+        };
+        out.push(Needed {
+            path: format!("{}/{id}", kind.plural()),
+            missing: format!("failed to fetch {info} info by {info} id [{id}], response code: 404"),
+        });
+    };
+    if matches!(kind, Kind::Route | Kind::Service | Kind::StreamRoute) {
+        add("upstream_id", Kind::Upstream, "upstream");
+    }
+    if matches!(kind, Kind::Route | Kind::StreamRoute) {
+        add("service_id", Kind::Service, "service");
+    }
+    if kind == Kind::Route {
+        add("plugin_config_id", Kind::PluginConfig, "plugin config");
+    }
+    if kind == Kind::Consumer {
+        add("group_id", Kind::ConsumerGroup, "consumer group");
+    }
+    let superior = value.pointer("/protocol/superior_id").and_then(Id::text);
+    if let (Kind::StreamRoute, Some(superior)) = (kind, superior)
+        && superior != id
+    {
+        out.push(Needed {
+            path: format!("stream_routes/{superior}"),
+            missing: format!("failed to fetch stream routes[{superior}], response code: 404"),
+        });
+    }
+    out
+}
+
+/// Checks that everything a resource refers to is there; the guards keep it so until it is written.
+pub(super) async fn present(
+    store: &dyn Store,
+    target: &Target,
+    id: &str,
+    value: &Value,
+) -> Result<Result<Vec<Guard>, Answer>, StoreError> {
+    let superior = value.pointer("/protocol/superior_id").and_then(Id::text);
+    if target.kind == Kind::StreamRoute && superior.is_some_and(|superior| superior == id) {
+        return Ok(Err(Answer::bad(
+            "stream route can not set itself as superior_id",
+        )));
+    }
+    let mut guards = Vec::new();
+    for needed in needed(target.kind, id, value) {
+        if store.get(&needed.path).await?.is_none() {
+            return Ok(Err(Answer::bad(needed.missing)));
+        }
+        guards.push(Guard::Present(needed.path));
+    }
+    if let (Kind::Credential, Some(consumer)) = (target.kind, &target.owner) {
+        let path = format!("consumers/{consumer}");
+        if store.get(&path).await?.is_none() {
+            return Ok(Err(Answer::error(404, "consumer not found")));
+        }
+        guards.push(Guard::Present(path));
+    }
+    Ok(Ok(guards))
+}
+
+/// Who may refer to a kind: the collection, how it is called there, and the start of the answer.
+struct Users {
+    folder: &'static str,
+    called: &'static str,
+    uses: fn(&Value, &str) -> bool,
+}
+
+fn is(value: Option<&Value>, id: &str) -> bool {
+    value.and_then(Id::text).is_some_and(|text| text == id)
+}
+
+/// Who may refer to a resource.
+fn users(kind: Kind) -> Vec<Users> {
+    let by = |folder, called, uses| Users {
+        folder,
+        called,
+        uses,
+    };
+    match kind {
+        Kind::Service => vec![
+            by("routes", "route", |v, id| is(v.get("service_id"), id)),
+            by("stream_routes", "stream_route", |v, id| {
+                is(v.get("service_id"), id)
+            }),
+        ],
+        Kind::Upstream => vec![
+            by("routes", "route", |v, id| is(v.get("upstream_id"), id)),
+            by("services", "service", |v, id| is(v.get("upstream_id"), id)),
+            by("routes", "plugin in route", splits_to),
+            by("services", "plugin in service", splits_to),
+            by("plugin_configs", "plugin in plugin_config", splits_to),
+            by("consumers", "plugin in consumer", splits_to),
+            by("consumer_groups", "plugin in consumer_group", splits_to),
+            by("global_rules", "plugin in global_rules", splits_to),
+        ],
+        Kind::PluginConfig => vec![by("routes", "route", |v, id| {
+            is(v.get("plugin_config_id"), id)
+        })],
+        Kind::ConsumerGroup => vec![by("consumers", "consumer", |v, id| {
+            is(v.get("group_id"), id)
+        })],
+        Kind::Proto => vec![
+            by("routes", "route", transcodes),
+            by("services", "service", transcodes),
+        ],
+        Kind::StreamRoute => vec![by("stream_routes", "stream route", |v, id| {
+            is(v.pointer("/protocol/superior_id"), id)
+        })],
+        _ => Vec::new(),
+    }
+}
+
+/// Whether a rule of traffic-split names an upstream.
+fn splits_to(value: &Value, id: &str) -> bool {
+    let rules = value
+        .pointer("/plugins/traffic-split/rules")
+        .and_then(Value::as_array);
+    let upstreams = rules
+        .into_iter()
+        .flatten()
+        .filter_map(|rule| rule.get("weighted_upstreams").and_then(Value::as_array))
+        .flatten();
+    upstreams
+        .into_iter()
+        .any(|upstream| is(upstream.get("upstream_id"), id))
+}
+
+fn transcodes(value: &Value, id: &str) -> bool {
+    is(value.pointer("/plugins/grpc-transcode/proto_id"), id)
+}
+
+/// Checks that nobody refers to a resource; the guards keep it so until it is deleted.
+pub(super) async fn unused(
+    store: &dyn Store,
+    kind: Kind,
+    id: &str,
+) -> Result<Result<Vec<Guard>, Answer>, StoreError> {
+    let mut guards = Vec::new();
+    let mut listed = std::collections::HashMap::new();
+    for users in users(kind) {
+        let items: &Vec<Item> = match listed.get(users.folder) {
+            Some(items) => items,
+            None => {
+                let listing = store.list(&format!("{}/", users.folder)).await?;
+                guards.push(Guard::Unchanged(users.folder, listing.revision));
+                listed.entry(users.folder).or_insert(listing.items)
+            }
+        };
+        for item in items {
+            // Reading each of many thousand texts as JSON would take long; an id is in its text.
+            if !item.text.contains(id) {
+                continue;
+            }
+            let value: Value = serde_json::from_str(&item.text).unwrap_or_default();
+            if (users.uses)(&value, id) {
+                let user = item.path.split_once('/').map_or("", |(_, id)| id);
+                return Ok(Err(Answer::bad(in_use(kind, &users, user))));
+            }
+        }
+    }
+    Ok(Ok(guards))
+}
+
+fn in_use(kind: Kind, users: &Users, user: &str) -> String {
+    let directly = match kind {
+        Kind::Service | Kind::StreamRoute => " directly",
+        _ => "",
+    };
+    let as_what = match kind {
+        Kind::StreamRoute => " as superior_id",
+        _ => " now",
+    };
+    format!(
+        "can not delete this {}{directly}, {} [{user}] is still using it{as_what}",
+        called(kind),
+        users.called
+    )
+}
+
+/// Checks that a global rule has no plugin that another has.
+pub(super) async fn plugin_once(
+    store: &dyn Store,
+    id: &str,
+    value: &Value,
+) -> Result<Result<Vec<Guard>, Answer>, StoreError> {
+    let listing = store.list("global_rules/").await?;
+    let names = || {
+        value
+            .get("plugins")
+            .and_then(Value::as_object)
+            .into_iter()
+            .flatten()
+    };
+    for item in listing
+        .items
+        .iter()
+        .filter(|item| *item.path != *format!("global_rules/{id}"))
+    {
+        let other: Value = serde_json::from_str(&item.text).unwrap_or_default();
+        let held = other.get("plugins").unwrap_or(&Value::Null);
+        if let Some((name, _)) = names().find(|(name, _)| held.get(name.as_str()).is_some()) {
+            let other = item.path.trim_start_matches("global_rules/");
+            let text = format!("plugin '{name}' already exists in global rule with id '{other}'");
+            return Ok(Err(Answer::bad(text)));
+        }
+    }
+    Ok(Ok(vec![Guard::Unchanged("global_rules", listing.revision)]))
+}
+
+/// Checks that no other consumer or credential is recognised by the same key.
+pub(super) async fn key_once(
+    store: &dyn Store,
+    catalogue: &Catalogue,
+    keyring: &Keyring,
+    path: &str,
+    value: &Value,
+) -> Result<Result<Vec<Guard>, Answer>, StoreError> {
+    let keys = presented(catalogue, value);
+    if keys.is_empty() {
+        return Ok(Ok(Vec::new()));
+    }
+    let listing = store.list("consumers/").await?;
+    for item in listing.items.iter().filter(|item| *item.path != *path) {
+        let may_have = |key: &str| !keyring.is_empty() || !is_plain(key) || item.text.contains(key);
+        if !keys.iter().any(|(_, _, key)| may_have(key)) {
+            continue;
+        }
+        let mut other: Value = serde_json::from_str(&item.text).unwrap_or_default();
+        if let Some(key) = Key::from_path(&item.path) {
+            keyring.open(&key, &mut other);
+        }
+        let other = presented(catalogue, &other);
+        let same = keys.iter().find(|(plugin, _, key)| {
+            other
+                .iter()
+                .any(|(name, _, held)| name == plugin && held == key)
+        });
+        if let Some((plugin, attribute, _)) = same {
+            let rest = item.path.trim_start_matches("consumers/");
+            let holder = match rest.split_once("/credentials/") {
+                Some((consumer, id)) => format!("credential: {id} of consumer: {consumer}"),
+                None => format!("consumer: {rest}"),
+            };
+            let text = format!("duplicate {attribute} of plugin {plugin} found with {holder}");
+            return Ok(Err(Answer::bad(text)));
+        }
+    }
+    Ok(Ok(vec![Guard::Unchanged("consumers", listing.revision)]))
+}
+
+/// Whether a text looks the same inside JSON text, whoever wrote that.
+fn is_plain(text: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    text.bytes().all(plain)
+}
+
+/// What a consumer or credential is recognised by: plugin, attribute, value.
+fn presented(catalogue: &Catalogue, value: &Value) -> Vec<(&'static str, &'static str, String)> {
+    let plugins = value.get("plugins").and_then(Value::as_object);
+    let mut out = Vec::new();
+    for (name, conf) in plugins.into_iter().flatten() {
+        let Found::Ready(def) = catalogue.find(name) else {
+            continue;
+        };
+        let Some(credential) = def.credential else {
+            continue;
+        };
+        let plain = crate::config::decode::split_meta(conf).map(|(plain, _)| plain);
+        if let Ok((key, _)) = plain.and_then(|plain| (credential.parse)(&plain)) {
+            out.push((def.name, credential.attribute, key));
+        }
+    }
+    out
+}

@@ -1,0 +1,303 @@
+//! What APISIX keeps encrypted in etcd, and how: private keys, and the secret members of plugins.
+//!
+//! The cipher is AES in CBC with the key as its start, in base64, so equal texts have equal
+//! ciphers. It keeps secrets out of a casual look at etcd, no more; it is here so that gateways and
+//! APISIX can share one.
+
+use openssl::base64::{decode_block, encode_block};
+use openssl::symm::{Cipher, decrypt, encrypt};
+use serde_json::Value;
+
+use super::kind::{Key, Kind};
+
+/// Keys of 16 or 32 bytes. The first one encrypts, all of them decrypt. Without any, nothing is done.
+#[derive(Clone, Default)]
+pub struct Keyring {
+    keys: Vec<Vec<u8>>,
+}
+
+impl std::fmt::Debug for Keyring {
+    /// Without the keys.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Keyring {{ {} keys }}", self.keys.len())
+    }
+}
+
+/// How private keys begin; what begins so is not encrypted yet.
+const PEM: &str = "---";
+
+/// Members of plugins that are encrypted: plugin, path. A list on the way stands for each of its items.
+/// Source: APISIX 3.18.
+const PLUGINS: &[(&str, &[&str])] = &[
+    ("key-auth", &["key"]),
+    ("basic-auth", &["password"]),
+    ("jwt-auth", &["secret"]),
+    ("hmac-auth", &["secret_key"]),
+    ("jwe-decrypt", &["key", "secret"]),
+    ("csrf", &["key"]),
+    (
+        "openid-connect",
+        &["client_secret", "client_rsa_private_key"],
+    ),
+    ("authz-keycloak", &["client_secret"]),
+    ("authz-casdoor", &["client_secret"]),
+    ("cas-auth", &["cookie.secret"]),
+    ("ldap-auth-advanced", &["ldap_password"]),
+    ("limit-count", &["redis_password", "sentinel_password"]),
+    ("limit-conn", &["redis_password"]),
+    ("limit-req", &["redis_password"]),
+    ("http-logger", &["auth_header"]),
+    ("clickhouse-logger", &["password"]),
+    ("elasticsearch-logger", &["auth.password", "headers"]),
+    ("loki-logger", &["headers"]),
+    ("kafka-logger", &["brokers.sasl_config.password"]),
+    ("kafka-proxy", &["sasl.password"]),
+    ("splunk-hec-logging", &["endpoint.token"]),
+    ("google-cloud-logging", &["auth_config.private_key"]),
+    ("sls-logger", &["access_key_secret"]),
+    ("tencent-cloud-cls", &["secret_key"]),
+    ("rocketmq-logger", &["secret_key"]),
+    ("loggly", &["customer_token"]),
+    ("lago", &["token"]),
+    ("openwhisk", &["service_token"]),
+    ("openfunction", &["authorization.service_token"]),
+    ("azure-functions", &["authorization.apikey"]),
+];
+/// The same of their metadata.
+const METADATA: &[(&str, &[&str])] = &[
+    ("azure-functions", &["master_apikey"]),
+    (
+        "error-log-logger",
+        &["clickhouse.password", "kafka.brokers.sasl_config.password"],
+    ),
+];
+
+/// Which way.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Seal,
+    Open,
+}
+
+impl Keyring {
+    /// A ring of keys.
+    ///
+    /// # Errors
+    /// When one has a length that no cipher takes.
+    pub fn new(keys: Vec<String>) -> Result<Keyring, String> {
+        let keys: Vec<Vec<u8>> = keys.into_iter().map(String::into_bytes).collect();
+        match keys.iter().find(|key| cipher(key).is_none()) {
+            Some(key) => Err(format!("a key has 16 or 32 bytes, not {}", key.len())),
+            None => Ok(Keyring { keys }),
+        }
+    }
+
+    /// Whether it does anything.
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    /// Encrypts what is to be stored.
+    pub fn seal(&self, key: &Key, value: &mut Value) {
+        self.turn(Way::Seal, key, value);
+    }
+
+    /// Decrypts what was stored. What is not encrypted stays as it is.
+    pub fn open(&self, key: &Key, value: &mut Value) {
+        self.turn(Way::Open, key, value);
+    }
+
+    fn turn(&self, way: Way, key: &Key, value: &mut Value) {
+        if self.is_empty() {
+            return;
+        }
+        match key.kind {
+            Kind::Ssl => {
+                value
+                    .get_mut("key")
+                    .into_iter()
+                    .for_each(|key| self.pem(way, key));
+                let more = value.get_mut("keys").and_then(Value::as_array_mut);
+                more.into_iter()
+                    .flatten()
+                    .for_each(|key| self.pem(way, key));
+            }
+            Kind::Upstream => {
+                let key = value.pointer_mut("/tls/client_key");
+                key.into_iter().for_each(|key| self.pem(way, key));
+            }
+            Kind::PluginMetadata => {
+                let fields = METADATA.iter().find(|(name, _)| *name == &*key.id);
+                for path in fields.iter().flat_map(|(_, paths)| paths.iter()) {
+                    self.member(way, value, path);
+                }
+            }
+            _ => {
+                let key = value.pointer_mut("/upstream/tls/client_key");
+                key.into_iter().for_each(|key| self.pem(way, key));
+                let Some(plugins) = value.get_mut("plugins").and_then(Value::as_object_mut) else {
+                    return;
+                };
+                for (name, paths) in PLUGINS {
+                    if let Some(conf) = plugins.get_mut(*name) {
+                        paths.iter().for_each(|path| self.member(way, conf, path));
+                    }
+                }
+            }
+        }
+    }
+
+    fn pem(&self, way: Way, value: &mut Value) {
+        let Value::String(text) = value else {
+            return;
+        };
+        if text.starts_with(PEM) == (way == Way::Seal) {
+            self.text(way, text);
+        }
+    }
+
+    fn member(&self, way: Way, value: &mut Value, path: &str) {
+        if let Value::Array(list) = value {
+            list.iter_mut()
+                .for_each(|item| self.member(way, item, path));
+            return;
+        }
+        let (name, rest) = path.split_once('.').unwrap_or((path, ""));
+        match value.get_mut(name) {
+            None => {}
+            Some(inner) if !rest.is_empty() => self.member(way, inner, rest),
+            Some(inner) => self.all(way, inner),
+        }
+    }
+
+    /// Every text in a value.
+    fn all(&self, way: Way, value: &mut Value) {
+        match value {
+            Value::String(text) => self.text(way, text),
+            Value::Array(list) => list.iter_mut().for_each(|item| self.all(way, item)),
+            Value::Object(map) => map.values_mut().for_each(|item| self.all(way, item)),
+            _ => {}
+        }
+    }
+
+    fn text(&self, way: Way, text: &mut String) {
+        let turned = match way {
+            Way::Seal => self.keys.first().and_then(|key| sealed(key, text)),
+            Way::Open => self.keys.iter().find_map(|key| opened(key, text)),
+        };
+        if let Some(turned) = turned {
+            *text = turned;
+        }
+    }
+}
+
+fn cipher(key: &[u8]) -> Option<Cipher> {
+    match key.len() {
+        16 => Some(Cipher::aes_128_cbc()),
+        32 => Some(Cipher::aes_256_cbc()),
+        _ => None,
+    }
+}
+
+fn sealed(key: &[u8], text: &str) -> Option<String> {
+    let bytes = encrypt(cipher(key)?, key, Some(key.get(..16)?), text.as_bytes()).ok()?;
+    Some(encode_block(&bytes))
+}
+
+fn opened(key: &[u8], text: &str) -> Option<String> {
+    // An empty block would be accepted, and mean nothing.
+    let bytes = decode_block(text).ok().filter(|bytes| !bytes.is_empty())?;
+    let bytes = decrypt(cipher(key)?, key, Some(key.get(..16)?), &bytes).ok()?;
+    String::from_utf8(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn ring(keys: &[&str]) -> Keyring {
+        Keyring::new(keys.iter().map(|key| (*key).to_owned()).collect()).unwrap()
+    }
+
+    #[test]
+    fn as_in_apisix() {
+        let ring = ring(&["qeddd145sfvddff3", "edd1c9f0985e76a2"]);
+        let check = |path: &str, plain: Value, stored: Value| {
+            let key = Key::from_path(path).unwrap();
+            let mut got = plain.clone();
+            ring.seal(&key, &mut got);
+            assert_eq!(got, stored, "{path}");
+            ring.open(&key, &mut got);
+            assert_eq!(got, plain, "{path}");
+        };
+        check(
+            "consumers/jack",
+            json!({"plugins": {"key-auth": {"key": "auth-one"}}}),
+            json!({"plugins": {"key-auth": {"key": "4y+JvURBE6ZwRbbgaryrhg=="}}}),
+        );
+    }
+
+    #[test]
+    fn every_place() {
+        let ring = ring(&["qeddd145sfvddff3", "0123456789abcdef0123456789abcdef"]);
+        let check = |path: &str, plain: Value, hidden: usize| {
+            let key = Key::from_path(path).unwrap();
+            let mut got = plain.clone();
+            ring.seal(&key, &mut got);
+            let shown = got.to_string();
+            assert_eq!(shown.matches("SECRET").count(), hidden, "{shown}");
+            ring.open(&key, &mut got);
+            assert_eq!(got, plain, "{path}");
+        };
+        let tls = json!({"client_cert": "SECRET", "client_key": "---SECRET"});
+        check(
+            "ssls/1",
+            json!({"cert": "SECRET", "key": "---SECRET", "keys": ["---SECRET"]}),
+            1,
+        );
+        check("upstreams/1", json!({"tls": tls}), 1);
+        check(
+            "routes/1",
+            json!({"upstream": {"tls": tls}, "plugins": {"csrf": {"key": "SECRET"}}}),
+            1,
+        );
+        check(
+            "routes/1",
+            json!({"plugins": {"loki-logger": {"headers": {"a": "SECRET", "b": ["SECRET"]}}}}),
+            0,
+        );
+        check(
+            "routes/1",
+            json!({"plugins": {"kafka-logger": {"brokers": [{"sasl_config": {"password": "SECRET"}}]}}}),
+            0,
+        );
+        check(
+            "plugin_metadata/azure-functions",
+            json!({"master_apikey": "SECRET", "other": "SECRET"}),
+            1,
+        );
+        check(
+            "consumers/a/credentials/b",
+            json!({"plugins": {"basic-auth": {"username": "SECRET", "password": "SECRET"}}}),
+            1,
+        );
+        // With the second key it can be read, too; without the right one it stays.
+        let key = Key::from_path("consumers/a").unwrap();
+        let other = self::ring(&["0123456789abcdef0123456789abcdef"]);
+        let plain = json!({"plugins": {"key-auth": {"key": "SECRET"}}});
+        let mut value = plain.clone();
+        other.seal(&key, &mut value);
+        let stored = value.clone();
+        ring.open(&key, &mut value);
+        assert_eq!(value, plain);
+        let mut value = stored.clone();
+        self::ring(&["aaaaaaaaaaaaaaaa"]).open(&key, &mut value);
+        assert_eq!(value, stored);
+        // Nor is anything done without keys.
+        let mut value = plain.clone();
+        Keyring::default().seal(&key, &mut value);
+        assert_eq!(value, plain);
+        assert!(Keyring::new(vec!["short".into()]).is_err());
+    }
+}

@@ -1,0 +1,243 @@
+//! The embedded store: one file, written by redb, readable by its owner only.
+//!
+//! Reads come from memory; a write is in the file, and the file on disk, before it is in memory and
+//! before it is answered. After a crash the file holds every write that was answered.
+
+use std::fs::TryLockError;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use redb::{Database, DatabaseError, Durability, ReadableDatabase, ReadableTable, TableDefinition};
+
+use super::memory::{Disk, Memory};
+use super::state::{Seconds, State, Write};
+use super::{Commit, Item, Listing, Store, StoreError, Txn, Watch};
+
+/// Items by path: created, modified, end (0 for none), text.
+const ITEMS: TableDefinition<&str, (u64, u64, u64, &str)> = TableDefinition::new("items");
+/// Numbers by name.
+const NUMBERS: TableDefinition<&str, u64> = TableDefinition::new("numbers");
+const REVISION: &str = "revision";
+const FORMAT: &str = "format";
+/// Raised when an older version could not read what a newer one writes.
+const THIS_FORMAT: u64 = 1;
+/// Memory for pages of the file. Items are held in memory besides, so this only speeds writes up.
+const CACHE_BYTES: usize = 16 << 20;
+/// Between two looks whether another process has let go of the file.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// See the module.
+pub struct Embedded {
+    pub(super) memory: Memory,
+    path: PathBuf,
+}
+
+impl Embedded {
+    /// Opens the file, or makes it, and its folder. Waits `patience` for another process to let go
+    /// of it.
+    ///
+    /// # Errors
+    /// When another process keeps it, when it cannot be read or written, or when a newer version
+    /// wrote it.
+    pub fn open(path: &Path, patience: Duration) -> Result<Embedded, StoreError> {
+        if let Some(folder) = path
+            .parent()
+            .filter(|folder| !folder.as_os_str().is_empty())
+        {
+            let made = std::fs::DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(folder);
+            made.map_err(|e| {
+                StoreError::new(format!("cannot make the folder {}", folder.display()), e)
+            })?;
+        }
+        let database = open(path, patience)?;
+        let state = read(&database)
+            .map_err(|e| StoreError::new(format!("cannot read {}", path.display()), e))?;
+        let disk = File {
+            path: path.to_owned(),
+            database: Some(database),
+        };
+        Ok(Embedded {
+            memory: Memory::over(state, Box::new(disk)),
+            // Whoever looks for it may be somewhere else.
+            path: std::path::absolute(path).unwrap_or_else(|_| path.to_owned()),
+        })
+    }
+
+    /// Whether a process has the file open.
+    pub fn is_open(path: &Path) -> bool {
+        let Ok(file) = std::fs::File::open(path) else {
+            return false;
+        };
+        // The lock goes with the file at the end of this function.
+        matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+fn open(path: &Path, patience: Duration) -> Result<Database, StoreError> {
+    let until = Instant::now() + patience;
+    loop {
+        match open_once(path) {
+            Err(DatabaseError::DatabaseAlreadyOpen) if Instant::now() < until => {
+                #[allow(clippy::disallowed_methods)] // At start, before any worker runs.
+                std::thread::sleep(LOOK);
+            }
+            Err(DatabaseError::DatabaseAlreadyOpen) => {
+                let text = "another process has it open; two gateways cannot share one file";
+                return Err(StoreError::new(
+                    format!("cannot open {}", path.display()),
+                    text,
+                ));
+            }
+            other => {
+                return other
+                    .map_err(|e| StoreError::new(format!("cannot open {}", path.display()), e));
+            }
+        }
+    }
+}
+
+fn open_once(path: &Path) -> Result<Database, DatabaseError> {
+    let file = std::fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(path)
+        .map_err(redb::StorageError::from)?;
+    // It holds keys: whatever made it, only its owner reads it.
+    let meta = file.metadata().map_err(redb::StorageError::from)?;
+    if meta.permissions().mode() & 0o077 != 0 {
+        file.set_permissions(std::fs::Permissions::from_mode(0o600))
+            .map_err(redb::StorageError::from)?;
+    }
+    Database::builder()
+        .set_cache_size(CACHE_BYTES)
+        .create_file(file)
+}
+
+/// Everything in the file.
+fn read(database: &Database) -> Result<State, Box<dyn std::error::Error + Send + Sync>> {
+    // Tables are made by the first write to them.
+    let make = database.begin_write()?;
+    {
+        make.open_table(ITEMS)?;
+        let mut numbers = make.open_table(NUMBERS)?;
+        let format = numbers.get(FORMAT)?.map(|found| found.value());
+        match format {
+            None => {
+                numbers.insert(FORMAT, THIS_FORMAT)?;
+            }
+            Some(THIS_FORMAT) => {}
+            Some(other) => {
+                return Err(format!(
+                    "it has format {other}, this version knows format {THIS_FORMAT}"
+                )
+                .into());
+            }
+        }
+    }
+    make.commit()?;
+    let read = database.begin_read()?;
+    let numbers = read.open_table(NUMBERS)?;
+    let revision = numbers.get(REVISION)?.map_or(0, |found| found.value());
+    let mut items = Vec::new();
+    for row in read.open_table(ITEMS)?.iter()? {
+        let (path, row) = row?;
+        let (created, modified, ends, text) = row.value();
+        let item = Item {
+            path: path.value().into(),
+            text: text.into(),
+            created,
+            modified,
+        };
+        items.push((item, (ends > 0).then_some(ends)));
+    }
+    Ok(State::restore(items, revision))
+}
+
+/// The open file.
+struct File {
+    path: PathBuf,
+    /// `None` after a failure: redb wants it opened again.
+    database: Option<Database>,
+}
+
+impl Disk for File {
+    fn keep(&mut self, writes: &[Write], revision: u64) -> Result<(), StoreError> {
+        let failed = |e| StoreError::new(format!("cannot write {}", self.path.display()), e);
+        let database = match self.database.take() {
+            Some(database) => database,
+            None => open_once(&self.path).map_err(|e| failed(e.into()))?,
+        };
+        keep(&database, writes, revision).map_err(failed)?;
+        self.database = Some(database);
+        Ok(())
+    }
+}
+
+fn keep(
+    database: &Database,
+    writes: &[Write],
+    revision: u64,
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    let mut txn = database.begin_write()?;
+    // Returns once the disk has it.
+    txn.set_durability(Durability::Immediate)?;
+    {
+        let mut items = txn.open_table(ITEMS)?;
+        for write in writes {
+            match write {
+                Write::Put { item, ends } => {
+                    let ends: Seconds = ends.unwrap_or(0);
+                    let row = (item.created, item.modified, ends, &*item.text);
+                    items.insert(&*item.path, row)?;
+                }
+                Write::Delete(path) => {
+                    items.remove(&**path)?;
+                }
+            }
+        }
+        txn.open_table(NUMBERS)?.insert(REVISION, revision)?;
+    }
+    txn.commit()?;
+    Ok(())
+}
+
+#[async_trait]
+impl Store for Embedded {
+    fn describe(&self) -> String {
+        format!("embedded store {}", self.path.display())
+    }
+    async fn list(&self, prefix: &str) -> Result<Listing, StoreError> {
+        self.memory.list(prefix).await
+    }
+    async fn get(&self, path: &str) -> Result<Option<Item>, StoreError> {
+        self.memory.get(path).await
+    }
+    async fn revision(&self) -> Result<u64, StoreError> {
+        self.memory.revision().await
+    }
+    async fn commit(&self, txn: Txn) -> Result<Commit, StoreError> {
+        self.memory.commit(txn).await
+    }
+    async fn watch(&self, after: u64) -> Result<Box<dyn Watch>, StoreError> {
+        self.memory.watch(after).await
+    }
+    async fn tend(&self) {
+        self.memory.tend().await;
+    }
+    fn release(&self) {
+        self.memory.release();
+    }
+}

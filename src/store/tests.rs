@@ -1,0 +1,406 @@
+//! One suite over every store, and what only the embedded one has to keep.
+
+use super::*;
+use std::path::PathBuf;
+
+/// A folder that goes with the test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path =
+            std::env::temp_dir().join(format!("lockgate-store-{}-{name}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        Folder(path)
+    }
+    fn file(&self) -> PathBuf {
+        self.0.join("data/a.redb")
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn embedded(folder: &Folder) -> Embedded {
+    Embedded::open(&folder.file(), Duration::ZERO).unwrap_or_else(|e| panic!("{}", e.chain()))
+}
+
+#[tokio::test]
+async fn memory() {
+    let store = Memory::default();
+    suite(&store).await;
+    hands_over(&store).await;
+    forgets().await;
+}
+
+#[tokio::test]
+async fn embedded_as_memory() {
+    let folder = Folder::new("suite");
+    let store = embedded(&folder);
+    suite(&store).await;
+    hands_over(&store).await;
+}
+
+fn paths(listing: &Listing) -> Vec<&str> {
+    listing.items.iter().map(|item| &*item.path).collect()
+}
+
+async fn commit(store: &dyn Store, txn: Txn) -> Commit {
+    store.commit(txn).await.unwrap()
+}
+
+async fn done(store: &dyn Store, txn: Txn) -> u64 {
+    match commit(store, txn).await {
+        Commit::Done(revision) => revision,
+        Commit::Refused => panic!("refused"),
+    }
+}
+
+/// Everything a store has to do, on an empty one.
+async fn suite(store: &dyn Store) {
+    let empty = store.list("").await.unwrap();
+    assert!(empty.items.is_empty());
+    let start = empty.revision;
+    let mut watch = store.watch(start).await.unwrap();
+
+    // Texts come back as they were, byte for byte.
+    let text = r#"{"z":1,"a":{},"b":[],"n":1.0,"u":"\u00e9\n","nodes":{"h:1":1}}"#;
+    let first = done(store, Txn::put("routes/1", text)).await;
+    assert!(first > start);
+    let item = store.get("routes/1").await.unwrap().unwrap();
+    assert_eq!(&*item.text, text);
+    assert_eq!((item.created, item.modified), (first, first));
+    assert_eq!(store.get("routes/2").await.unwrap(), None);
+
+    // A second version keeps when it was made; the counter grows over the whole store.
+    let other = done(store, Txn::put("upstreams/1", "{}")).await;
+    let second = done(store, Txn::put("routes/1", r#"{"v":2}"#)).await;
+    assert!(first < other && other < second);
+    let item = store.get("routes/1").await.unwrap().unwrap();
+    assert_eq!((item.created, item.modified), (first, second));
+
+    // Lists are by prefix and in order, and show the last answered write.
+    done(store, Txn::put("routes/10", "{}")).await;
+    let last = done(store, Txn::put("routes2/1", "{}")).await;
+    let routes = store.list("routes/").await.unwrap();
+    assert_eq!(paths(&routes), ["routes/1", "routes/10"]);
+    assert_eq!(routes.revision, last);
+    assert_eq!(store.revision().await.unwrap(), last);
+    assert_eq!(store.list("").await.unwrap().items.len(), 4);
+
+    // Guards: all hold, or nothing is written.
+    let refused = [
+        Guard::Absent("routes/1".into()),
+        Guard::Present("routes/2".into()),
+        Guard::Modified("routes/1".into(), first),
+        Guard::Modified("routes/2".into(), 0),
+        Guard::Unchanged("routes", first),
+    ];
+    for guard in refused {
+        let txn = Txn::put("routes/3", "{}").when(guard.clone());
+        assert_eq!(commit(store, txn).await, Commit::Refused, "{guard:?}");
+    }
+    assert_eq!(store.list("").await.unwrap().revision, last);
+    let mut txn = Txn::put("routes/3", "{}")
+        .when(Guard::Present("routes/1".into()))
+        .when(Guard::Absent("routes/2".into()))
+        .when(Guard::Modified("routes/1".into(), second))
+        .when(Guard::Unchanged("routes", last))
+        .when(Guard::Unchanged("nothing", 0));
+    txn.ops.push(Op::Delete("routes/10".into()));
+    txn.ops.push(Op::Delete("not/there".into()));
+    let both = done(store, txn).await;
+    let routes = store.list("routes/").await.unwrap();
+    assert_eq!(paths(&routes), ["routes/1", "routes/3"]);
+
+    // Deleting what is not there is no change; what comes back is new.
+    assert_eq!(done(store, Txn::delete("routes/10")).await, both);
+    let gone = done(store, Txn::delete("routes/1")).await;
+    let again = done(store, Txn::put("routes/1", "{}")).await;
+    let item = store.get("routes/1").await.unwrap().unwrap();
+    assert!(gone > both && item.created == again);
+
+    // The watch tells all of it, in order, once.
+    let mut told = Vec::new();
+    let mut at = start;
+    while at < again {
+        let (events, revision) = watch.next().await.unwrap();
+        assert!(revision > at);
+        at = revision;
+        told.extend(events.into_iter().map(|event| match event {
+            Event::Put(item) => format!("{}={}", item.path, item.modified),
+            Event::Gone(path, revision) => format!("{path}-{revision}"),
+        }));
+    }
+    let expected = [
+        format!("routes/1={first}"),
+        format!("upstreams/1={other}"),
+        format!("routes/1={second}"),
+        format!("routes/10={}", last - 1),
+        format!("routes2/1={last}"),
+        format!("routes/3={both}"),
+        format!("routes/10-{both}"),
+        format!("routes/1-{gone}"),
+        format!("routes/1={again}"),
+    ];
+    assert_eq!(told, expected);
+
+    // From the middle, too.
+    let mut watch = store.watch(gone).await.unwrap();
+    assert_eq!(watch.next().await.unwrap().1, again);
+
+    // What has had its time goes by itself; a write without one keeps it.
+    for path in ["routes/ends", "routes/stays"] {
+        let op = Op::Put {
+            path: path.into(),
+            text: "{}".into(),
+            ttl: Some(Duration::from_secs(1)),
+        };
+        done(store, Txn::of(op)).await;
+    }
+    let kept = done(store, Txn::put("routes/stays", "{}")).await;
+    let mut watch = store.watch(kept).await.unwrap();
+    let (events, _) = tokio::select! {
+        next = watch.next() => next.unwrap(),
+        () = store.tend() => panic!("tend never ends"),
+        () = tokio::time::sleep(Duration::from_secs(10)) => panic!("it stays"),
+    };
+    assert!(matches!(&events[..], [Event::Gone(path, _)] if &**path == "routes/ends"));
+    assert!(store.get("routes/stays").await.unwrap().is_some());
+}
+
+/// Handed over, it can be read, not written.
+async fn hands_over(store: &dyn Store) {
+    store.release();
+    assert!(store.commit(Txn::delete("routes/3")).await.is_err());
+    assert!(store.get("routes/3").await.unwrap().is_some());
+}
+
+/// A watch that stays too far behind is told so.
+async fn forgets() {
+    let store = Memory::default();
+    done(&store, Txn::put("a/1", "{}")).await;
+    let mut late = store.watch(0).await.unwrap();
+    let mut txn = Txn::default();
+    for at in 0..5000 {
+        txn.ops.push(Op::Put {
+            path: format!("a/{at}"),
+            text: "{}".into(),
+            ttl: None,
+        });
+    }
+    let last = done(&store, txn).await;
+    assert!(matches!(late.next().await, Err(WatchError::Forgotten(0))));
+    let mut watch = store.watch(last).await.unwrap();
+    let next = done(&store, Txn::delete("a/1")).await;
+    assert_eq!(watch.next().await.unwrap().1, next);
+}
+
+#[tokio::test]
+async fn the_file_keeps_everything() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = Folder::new("keeps");
+    let store = embedded(&folder);
+    done(&store, Txn::put("routes/1", "{}")).await;
+    let op = Op::Put {
+        path: "routes/2".into(),
+        text: "[]".into(),
+        ttl: Some(Duration::from_secs(3600)),
+    };
+    done(&store, Txn::of(op)).await;
+    done(&store, Txn::put("routes/3", "{}")).await;
+    let last = done(&store, Txn::delete("routes/3")).await;
+    let before = store.list("").await.unwrap();
+    let mode = std::fs::metadata(folder.file())
+        .unwrap()
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o777, 0o600);
+    drop(store);
+    std::fs::set_permissions(folder.file(), std::fs::Permissions::from_mode(0o644)).unwrap();
+    let store = embedded(&folder);
+    let mode = std::fs::metadata(folder.file())
+        .unwrap()
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o777, 0o600);
+    assert_eq!(store.list("").await.unwrap(), before);
+    assert_eq!(done(&store, Txn::put("routes/4", "{}")).await, last + 1);
+    assert!(store.memory.shared.next_end().is_some());
+}
+
+#[tokio::test]
+async fn one_process_at_a_time() {
+    let folder = Folder::new("lock");
+    assert!(!Embedded::is_open(&folder.file()));
+    let store = embedded(&folder);
+    assert!(Embedded::is_open(&folder.file()));
+    let error = Embedded::open(&folder.file(), Duration::ZERO)
+        .err()
+        .unwrap();
+    assert!(
+        error.chain().contains("another process"),
+        "{}",
+        error.chain()
+    );
+    let file = folder.file();
+    let waiting = std::thread::spawn(move || Embedded::open(&file, Duration::from_secs(10)));
+    store.release();
+    assert!(waiting.join().unwrap().is_ok());
+}
+
+#[tokio::test]
+async fn what_is_no_store_is_refused() {
+    let folder = Folder::new("foreign");
+    std::fs::create_dir_all(folder.0.join("data")).unwrap();
+    std::fs::write(
+        folder.file(),
+        "not a database, but long enough to be read as one",
+    )
+    .unwrap();
+    assert!(Embedded::open(&folder.file(), Duration::ZERO).is_err());
+}
+
+#[cfg(feature = "etcd")]
+mod etcd {
+    use std::net::TcpListener;
+    use std::process::{Child, Command, Stdio};
+
+    use super::*;
+    use crate::settings::{EtcdSettings, EtcdTls};
+
+    /// A server of its own, ended with the test.
+    struct Server {
+        child: Child,
+        url: String,
+        _folder: Folder,
+    }
+
+    impl Server {
+        fn start(name: &str) -> Server {
+            let folder = Folder::new(name);
+            std::fs::create_dir_all(&folder.0).unwrap();
+            let free = || {
+                TcpListener::bind("127.0.0.1:0")
+                    .unwrap()
+                    .local_addr()
+                    .unwrap()
+            };
+            let (client, peer) = (free(), free());
+            let (url, peer) = (format!("http://{client}"), format!("http://{peer}"));
+            let child = Command::new("etcd")
+                .args(["--name", "t", "--data-dir"])
+                .arg(folder.0.join("data"))
+                .args([
+                    "--listen-client-urls",
+                    &url,
+                    "--advertise-client-urls",
+                    &url,
+                ])
+                .args([
+                    "--listen-peer-urls",
+                    &peer,
+                    "--initial-advertise-peer-urls",
+                    &peer,
+                ])
+                .args(["--initial-cluster", &format!("t={peer}")])
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .expect("etcd is started: Debian has it in etcd-server");
+            Server {
+                child,
+                url,
+                _folder: folder,
+            }
+        }
+
+        fn open(&self) -> Etcd {
+            let settings = EtcdSettings {
+                hosts: vec![self.url.clone()],
+                prefix: "/apisix/".into(),
+                timeout: Duration::from_secs(10),
+                retries: 10,
+                user: None,
+                tls: EtcdTls::default(),
+            };
+            Etcd::open(&settings).unwrap_or_else(|e| panic!("{}", e.chain()))
+        }
+    }
+
+    impl Drop for Server {
+        fn drop(&mut self) {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+
+    #[test]
+    fn as_memory() {
+        let server = Server::start("etcd-suite");
+        let store = server.open();
+        let runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = { runtime }.enable_all().build().unwrap();
+        runtime.block_on(suite(&store));
+        runtime.block_on(large_and_compacted(&store, &server.url));
+    }
+
+    async fn large_and_compacted(store: &Etcd, url: &str) {
+        // More than one answer holds, all of one revision.
+        for part in 0..12 {
+            let mut txn = Txn::default();
+            for at in 0..100 {
+                txn.ops.push(Op::Put {
+                    path: format!("many/{part}-{at}"),
+                    text: "{}".into(),
+                    ttl: None,
+                });
+            }
+            done(store, txn).await;
+        }
+        let listing = store.list("many/").await.unwrap();
+        assert_eq!(listing.items.len(), 1200);
+        assert!(listing.items.is_sorted_by(|a, b| a.path < b.path));
+        // What marks a folder is no item, nor is what is beside the prefix.
+        let mut other = etcd_client::Client::connect([url], None).await.unwrap();
+        other.put("/apisix/many/", "init_dir", None).await.unwrap();
+        other.put("/apisixx/many/1", "{}", None).await.unwrap();
+        assert_eq!(store.list("many/").await.unwrap().items.len(), 1200);
+        // What was forgotten is said to be.
+        let now = store.revision().await.unwrap();
+        let at = i64::try_from(now).unwrap();
+        other.compact(at, None).await.unwrap();
+        let mut watch = store.watch(1).await.unwrap();
+        assert!(matches!(watch.next().await, Err(WatchError::Forgotten(1))));
+        // A folder's mark is no change; what others write is.
+        let mut watch = store.watch(now).await.unwrap();
+        other
+            .put("/apisix/routes/", "init_dir", None)
+            .await
+            .unwrap();
+        other.put("/apisix/routes/x", "{}", None).await.unwrap();
+        let (events, _) = watch.next().await.unwrap();
+        assert!(matches!(&events[..], [Event::Put(item)] if &*item.path == "routes/x"));
+    }
+
+    #[test]
+    fn nobody_there() {
+        let settings = EtcdSettings {
+            hosts: vec!["http://127.0.0.1:1".into()],
+            prefix: "/apisix".into(),
+            timeout: Duration::from_millis(300),
+            retries: 1,
+            user: None,
+            tls: EtcdTls::default(),
+        };
+        let error = Etcd::open(&settings).err().unwrap();
+        assert!(
+            error
+                .chain()
+                .starts_with("cannot use etcd at http://127.0.0.1:1: ")
+        );
+    }
+}
