@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 pub enum Link {
     /// Clear text, nothing between this and the kernel.
     Plain(TcpStream),
-    /// What only Pingora can read and write: TLS.
+    /// What only Pingora can read and write: TLS. Also clear text where only its proxy serves.
     Pingora(Stream),
 }
 

@@ -15,11 +15,11 @@ const PURGE_DELAY: libmimalloc_sys::mi_option_t = 15;
 
 /// Freed pages go back to the kernel at once. mimalloc waits for a second and then for the next
 /// time that somebody frees, and who has just become idle does not: what a burst of requests had
-/// borrowed stayed for good.
+/// borrowed stayed for good. `MIMALLOC_PURGE_DELAY` in the environment has the last word.
 #[allow(unsafe_code)]
 fn give_memory_back() {
     // SAFETY: options may be set by one thread at a time, and there is only this one so far.
-    unsafe { libmimalloc_sys::mi_option_set(PURGE_DELAY, 0) }
+    unsafe { libmimalloc_sys::mi_option_set_default(PURGE_DELAY, 0) }
 }
 
 /// An API gateway that reads Apache APISIX configuration.

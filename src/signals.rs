@@ -17,14 +17,13 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::broadcast;
 
 use crate::proxy::core::Stats;
+use crate::proxy::waiting::LAST_MOMENT;
 use crate::store::Store;
 
 /// How often the number of requests in flight is looked at while draining.
 const LOOK: Duration = Duration::from_millis(20);
 /// How long a successor may take from SIGQUIT until it waits for the sockets.
 const SUCCESSOR_LIMIT: Duration = Duration::from_secs(5);
-/// Connections that were just accepted get this long to send their request.
-const LAST_MOMENT: Duration = Duration::from_millis(200);
 
 /// Decides what a signal means.
 pub struct Signals {

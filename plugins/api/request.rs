@@ -62,7 +62,8 @@ pub struct ServerFacts {
 
 impl Default for Conn {
     fn default() -> Self {
-        let nowhere = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+        // Of an address that is not known nothing may be believed, as of this machine's own.
+        let nowhere = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
         Conn {
             peer: nowhere,
             local: nowhere,

@@ -14,7 +14,7 @@ pub struct Span {
 
 impl Span {
     /// From and up to these positions. Heads are bounded far below what 32 bits hold.
-    #[allow(clippy::cast_possible_truncation)] // As said; and a wrong place is an empty one.
+    #[allow(clippy::cast_possible_truncation)] // As said.
     pub fn new(start: usize, end: usize) -> Span {
         debug_assert!(u32::try_from(end).is_ok(), "a head of {end} bytes");
         Span {
@@ -191,7 +191,8 @@ pub struct Field {
 }
 
 impl Field {
-    /// Where its whole line stands, if that is spelled as it would be written.
+    /// Where its whole line stands, if that is spelled as it would be written: name, colon, one
+    /// space, value, CR LF. The scan has seen that there are no control bytes in it.
     pub fn line(&self, buf: &[u8]) -> Option<(usize, usize)> {
         let (name, value) = (self.name, self.value);
         let as_written = value.start == name.end + 2

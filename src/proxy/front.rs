@@ -30,7 +30,7 @@ use super::request_head::{BodyLength, Head, Refusal, Scan, scan, scan_chunks, sk
 use super::socket;
 use super::waiting::{LAST_MOMENT, QUIET, Waiting};
 use super::wire::buffers;
-use super::wire::exchange::{Next, On, serve};
+use super::wire::exchange::{Next, serve};
 use super::wire::{Client, Wire};
 use crate::link::Link;
 use crate::tls::HandshakeFacts;
@@ -131,13 +131,14 @@ impl Front {
 
     /// Serves requests, until the connection is closed or has nothing to say for a while.
     async fn serve(&self, waiting: Waiting) -> Option<Waiting> {
+        // It counts as open until it is closed: what is bound first is dropped last.
         let Waiting {
+            open,
             mut link,
             conn,
             requests,
             inb,
             shutdown,
-            open,
             ..
         } = waiting;
         let only_general = self.engine.is_general(&conn);
@@ -175,7 +176,7 @@ impl Front {
                     return None;
                 }
                 Err(NoHead::Http2) => {
-                    let stream = socket::give_with(link, &client.inb)?;
+                    let stream = socket::give_with(link, &client.conn, &client.inb)?;
                     Box::pin(self.general.process_new(stream, &shutdown)).await;
                     return None;
                 }
@@ -183,11 +184,7 @@ impl Front {
             client.requests = client.requests.saturating_add(1);
             // Upgrades too: what becomes of one is known when the route is.
             let begun = if head.websocket || (head.ordinary && !only_general) {
-                let on = On {
-                    wire: &self.wire,
-                    only_upgrades: only_general,
-                };
-                match serve(on, &mut link, &mut client, &head).await {
+                match serve(&self.wire, only_general, &mut link, &mut client, &head).await {
                     Next::Keep => continue,
                     Next::Close(whole) => {
                         Box::pin(self.close(link, &client, whole)).await;
@@ -206,7 +203,7 @@ impl Front {
                     return None;
                 }
             };
-            let mut session = ServerSession::new_http1(socket::give(link));
+            let mut session = ServerSession::new_http1(socket::give(link, &client.conn));
             session.set_pipelined_prefix(prefix);
             session.set_connection_user_context(Some(Box::new(Request {
                 conn: client.conn.clone(),

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use async_trait::async_trait;
+use lockgate_plugin::Conn;
 use pingora_core::protocols::l4::stream::Stream as L4Stream;
 use pingora_core::protocols::raw_connect::ProxyDigest;
 use pingora_core::protocols::{
@@ -52,10 +53,10 @@ fn duplicate(accepted: &L4Stream) -> io::Result<OwnedFd> {
 }
 
 /// Gives a connection to Pingora's proxy.
-pub fn give(link: Link) -> Stream {
+pub fn give(link: Link, conn: &Conn) -> Stream {
     match link {
         Link::Plain(socket) => {
-            let digest = Arc::new(SocketDigest::from_raw_fd(socket.as_raw_fd()));
+            let digest = Arc::new(digest(&socket, conn));
             Box::new(Given {
                 stream: BufWriter::with_capacity(WRITE_BUFFER, socket),
                 digest,
@@ -66,10 +67,10 @@ pub fn give(link: Link) -> Stream {
 }
 
 /// Gives a connection to Pingora for another protocol, with the bytes that were read from it.
-pub fn give_with(link: Link, read: &[u8]) -> Option<Stream> {
+pub fn give_with(link: Link, conn: &Conn, read: &[u8]) -> Option<Stream> {
     let mut stream = match link {
         Link::Plain(socket) => {
-            let digest = SocketDigest::from_raw_fd(socket.as_raw_fd());
+            let digest = digest(&socket, conn);
             let mut stream = L4Stream::from(socket);
             stream.set_socket_digest(digest);
             stream
@@ -78,6 +79,16 @@ pub fn give_with(link: Link, read: &[u8]) -> Option<Stream> {
     };
     stream.rewind(read);
     Some(Box::new(stream))
+}
+
+/// What Pingora asks for the addresses. They are those of the moment when the connection was accepted:
+/// the kernel has none to tell once the client has reset it.
+fn digest(socket: &TcpStream, conn: &Conn) -> SocketDigest {
+    let digest = SocketDigest::from_raw_fd(socket.as_raw_fd());
+    // Nobody has set them before.
+    let _ = digest.peer_addr.set(Some(conn.peer.into()));
+    let _ = digest.local_addr.set(Some(conn.local.into()));
+    digest
 }
 
 /// Takes a connection back from Pingora's proxy after a request.

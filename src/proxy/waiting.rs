@@ -19,7 +19,7 @@ use crate::link::Link;
 /// How long a connection stays where its next request would be served at once.
 pub const QUIET: Duration = Duration::from_millis(500);
 /// How long a connection that was just accepted may take to send its first request when the
-/// process is about to end: the client could not know.
+/// process is about to end: the client could not know. The process waits as long.
 pub const LAST_MOMENT: Duration = Duration::from_millis(200);
 
 /// A connection, and what is known of it.
@@ -55,6 +55,8 @@ impl Waiting {
             matches!(read.await, Ok(n) if n > 0)
         });
         tokio::select! {
+            // What has arrived is served: when the client sent it, it could not know of the end.
+            biased;
             came = &mut came => came,
             () = tokio::time::sleep_until(until) => false,
             () = async {

@@ -31,6 +31,9 @@ pub(crate) const ALL: &[(&str, Scenario)] = &[
     ("SIGTERM lets requests finish and ends with 0", |w| {
         Box::pin(shutdown::drain(w))
     }),
+    ("SIGTERM lets requests finish that had arrived", |w| {
+        Box::pin(shutdown::arrived(w))
+    }),
     ("a head that never ends is given up", |w| {
         Box::pin(idle::slow_head(w))
     }),

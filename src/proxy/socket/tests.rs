@@ -18,7 +18,7 @@ async fn accepted() -> (TcpStream, Stream) {
 
 async fn session(prefix: &[u8]) -> (TcpStream, ServerSession) {
     let (client, stream) = accepted().await;
-    let mut session = ServerSession::new_http1(give(take(stream)));
+    let mut session = ServerSession::new_http1(give(take(stream), &Conn::default()));
     session.set_pipelined_prefix(BytesMut::from(prefix));
     assert!(session.read_request().await.unwrap());
     (client, session)
@@ -137,13 +137,40 @@ async fn what_the_front_knows_reaches_the_first_request() {
 async fn bytes_given_back_are_read_first() {
     let (mut client, stream) = accepted().await;
     client.write_all(b" and more").await.unwrap();
-    let mut stream = give_with(take(stream), b"preface").unwrap();
+    let mut stream = give_with(take(stream), &Conn::default(), b"preface").unwrap();
     let mut got = [0; 16];
     stream.read_exact(&mut got).await.unwrap();
     assert_eq!(&got, b"preface and more");
-    let peer = stream.get_socket_digest().unwrap();
-    assert_eq!(
-        peer.peer_addr().and_then(|a| a.as_inet()).copied(),
-        client.local_addr().ok()
-    );
+}
+
+#[tokio::test]
+async fn the_client_is_who_it_was_also_after_a_reset() {
+    for preface in [false, true] {
+        let (client, stream) = accepted().await;
+        let conn = Conn {
+            peer: client.local_addr().unwrap(),
+            local: client.peer_addr().unwrap(),
+            ..Conn::default()
+        };
+        // Closed with nothing more to say: a reset, after which the kernel knows no peer.
+        socket2::SockRef::from(&client)
+            .set_linger(Some(std::time::Duration::ZERO))
+            .unwrap();
+        drop(client);
+        let link = take(stream);
+        if let Link::Plain(socket) = &link {
+            while socket.peer_addr().is_ok() {
+                tokio::task::yield_now().await;
+            }
+        }
+        let stream = if preface {
+            give_with(link, &conn, b"").unwrap()
+        } else {
+            give(link, &conn)
+        };
+        let digest = stream.get_socket_digest().unwrap();
+        let peer = digest.peer_addr().and_then(|a| a.as_inet());
+        let local = digest.local_addr().and_then(|a| a.as_inet());
+        assert_eq!((peer, local), (Some(&conn.peer), Some(&conn.local)));
+    }
 }

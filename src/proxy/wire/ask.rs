@@ -143,6 +143,7 @@ impl Run<'_> {
         let limits = &self.core.limits;
         let patience = stream.patience();
         let (mut waiting, mut long) = (false, patience.is_zero());
+        let mut sent = upload.end.is_some();
         poll_fn(|cx| {
             loop {
                 let mut source = Source {
@@ -168,7 +169,11 @@ impl Run<'_> {
                     Some(_) => timeouts.read,
                     None => timeouts.send,
                 };
-                let brief = !long && upload.end.is_some() && limit > patience;
+                if !sent && upload.end.is_some() {
+                    // The wait for the answer begins.
+                    (sent, waiting) = (true, false);
+                }
+                let brief = !long && sent && limit > patience;
                 if slow {
                     deadline.set_at(upload.due(limits));
                     waiting = false;

@@ -1,5 +1,7 @@
 //! One request on the wire lane: the pipeline's steps, and the tries.
 
+use lockgate_plugin::Phase;
+
 use super::ask::Failure;
 use super::buffers;
 use super::connect::{Linked, park, timeouts};
@@ -24,15 +26,6 @@ pub enum Next {
     Close(bool),
     /// The general lane carries this request; no plugin has run.
     General(Box<Exchange>),
-}
-
-/// What a request is carried with.
-#[derive(Clone, Copy)]
-pub struct On<'a> {
-    /// The lane.
-    pub wire: &'a Wire,
-    /// Requests that do not upgrade go to the general lane.
-    pub only_upgrades: bool,
 }
 
 /// The answer that the client was shown, for the log.
@@ -66,9 +59,14 @@ pub(super) struct Run<'a> {
     pub reusable: Option<Linked>,
 }
 
-/// Carries one request.
-pub async fn serve(on: On<'_>, stream: &mut Link, client: &mut Client, head: &Head) -> Next {
-    let wire = on.wire;
+/// Carries one request. With `only_upgrades`, what is no upgrade goes to the general lane.
+pub async fn serve(
+    wire: &Wire,
+    only_upgrades: bool,
+    stream: &mut Link,
+    client: &mut Client,
+    head: &Head,
+) -> Next {
     let core = &*wire.core;
     let (mut exchange, begun) = Exchange::begin(core, client.conn.clone(), &client.req(head));
     exchange.work.conn_requests = client.requests;
@@ -81,7 +79,7 @@ pub async fn serve(on: On<'_>, stream: &mut Link, client: &mut Client, head: &He
     };
     let reads_body = head.body != BodyLength::None && exchange.plugins_read_body();
     let upgrade = head.websocket && exchange.allows_upgrade();
-    let general = reads_body || on.only_upgrades || exchange.general_because().is_some();
+    let general = reads_body || only_upgrades || exchange.general_because().is_some();
     if found.is_ok() && general && !upgrade {
         return Next::General(exchange);
     }
@@ -197,7 +195,8 @@ impl Run<'_> {
             self.write_request(exchange);
             let mut window = Vec::new();
             let started = exchange.work.attempts.last().map(|attempt| attempt.started);
-            let started = started.filter(|_| linked.reused);
+            let at_once = linked.reused && !exchange.filters(Phase::BeforeProxy);
+            let started = started.filter(|_| at_once);
             let asked = self
                 .ask(&mut linked.link, &timeouts, started, &mut window)
                 .await;

@@ -18,7 +18,7 @@
 //! | [`upload`] | the request on its way upstream |
 //! | [`response_head`], [`chunked`] | what an upstream may send; pure |
 //! | [`write_head`], [`views`] | heads written, heads shown; pure |
-//! | [`buffers`], [`deadline`] | what connections share, and one timer for each |
+//! | [`buffers`], [`deadline`] | buffers lent by the worker, one timer for each connection |
 
 #![forbid(unsafe_code)]
 

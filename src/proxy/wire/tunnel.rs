@@ -129,14 +129,32 @@ impl Tunnel {
         let stream = &mut *run.stream;
         let Client { deadline, .. } = &mut *run.client;
         let link = &mut self.linked.link;
+        let mut up_first = false;
         let passing = deadline.within(self.timeouts.read, |cx, moved| {
-            if let Poll::Ready(end) = down.poll(cx, link, stream, moved) {
-                return Poll::Ready(end.map(|()| Side::Upstream));
+            // In turns: a direction that never pauses uses up what the runtime grants this task, and
+            // the other one would get nothing.
+            up_first = !up_first;
+            let mut upward = up_first;
+            for _ in 0..2 {
+                let end = if upward {
+                    up.poll(cx, stream, link, moved).map_ok(|()| Side::Client)
+                } else {
+                    down.poll(cx, link, stream, moved)
+                        .map_ok(|()| Side::Upstream)
+                };
+                if end.is_ready() {
+                    return end;
+                }
+                upward = !upward;
             }
-            up.poll(cx, stream, link, moved).map_ok(|()| Side::Client)
+            Poll::Pending
         });
-        let passed = passing.await;
-        passed.unwrap_or_else(|| Err(FaultKind::UpstreamTimeout.into()))
+        match passing.await {
+            Some(end) => end,
+            // The client did not take what there was for it.
+            None if down.at < down.buf.len() => Err(FaultKind::ClientGone.into()),
+            None => Err(FaultKind::UpstreamTimeout.into()),
+        }
     }
 }
 

@@ -354,7 +354,7 @@ fn poll_continue(cx: &mut Context<'_>, stream: &mut Link) -> Poll<Result<(), Fau
         Ok(_) => return Poll::Ready(Err(gone("takes no interim answer"))),
         Err(e) => return Poll::Ready(Err(gone(e.to_string()))),
     }
-    // The line sits in a write buffer. A flush that has to wait is finished by the next write, and
+    // Over TLS the line sits in a write buffer. A flush that has to wait is finished by the next write, and
     // clients that get no such line send their bodies after a while anyway.
     let _ = Pin::new(&mut *stream).poll_flush(cx);
     Poll::Ready(Ok(()))

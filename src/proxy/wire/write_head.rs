@@ -1,8 +1,10 @@
 //! Writes heads: fields as they were read, with the changes that plugins and the
 //! gateway made. Pure functions on slices.
 //!
-//! A head is always written anew, line by line from checked parts, never passed
-//! on as it came: what no field may hold cannot get through.
+//! A head is always written anew, from checked parts: what no field may hold
+//! cannot get through. A line that stays and was spelled as it is written here is
+//! copied whole ([`Field::line`](crate::proxy::fields::Field::line)), with those
+//! that follow it.
 
 use std::borrow::Cow;
 

@@ -65,3 +65,36 @@ pub(super) async fn drain(world: Arc<World>) -> Result<()> {
     );
     Ok(())
 }
+
+/// A request that had arrived when the process learns of its end is served, also on connections
+/// that were quiet for long: the client could not know.
+pub(super) async fn arrived(world: Arc<World>) -> Result<()> {
+    const CONNECTIONS: usize = 60;
+    /// Longer than a connection stays where its next request would be served at once.
+    const QUIET: Duration = Duration::from_millis(900);
+    let mut gateway = gateway(&world, "drain-arrived", &json!({}), one_route(&world)?).await?;
+    let target = target(&gateway)?;
+    let request = get("/x", "drain-arrived");
+    let mut connections = Vec::new();
+    for _ in 0..CONNECTIONS {
+        let mut connection = Connection::open(&target).await?;
+        wants(&connection.exchange(&request).await, 200, "before")?;
+        connections.push(connection);
+    }
+    tokio::time::sleep(QUIET).await;
+    // While it is stopped, the signal and the requests arrive; then it finds both.
+    gateway.signal(Signal::SIGSTOP)?;
+    gateway.signal(Signal::SIGTERM)?;
+    for connection in &mut connections {
+        connection.write(&request.head).await?;
+    }
+    gateway.signal(Signal::SIGCONT)?;
+    for (number, connection) in connections.iter_mut().enumerate() {
+        let answer = connection.read("GET").await;
+        wants(&answer, 200, &format!("connection {number}"))?;
+    }
+    drop(connections);
+    let status = gateway.ended(DRAIN).await?;
+    ensure!(status.code() == Some(0), "ended with {status}");
+    Ok(())
+}
