@@ -69,7 +69,7 @@ impl Admin {
         let body = request.json()?;
         let ttl = request.ttl()?;
         // One after the other: what a write looks at does not change under it.
-        let _turn = self.turn.lock().await;
+        let turn = self.turn.lock().await;
         for _ in 0..TRIES {
             let (txn, answer) = match request.method.as_str() {
                 "PUT" => self.put(target, body.clone(), request.now).await?,
@@ -79,6 +79,8 @@ impl Admin {
             };
             match self.store.commit(with_ttl(txn, ttl)).await? {
                 Commit::Done(revision) => {
+                    // Others need not wait until requests see this one.
+                    drop(turn);
                     self.in_use(revision).await;
                     return Ok(answer);
                 }
