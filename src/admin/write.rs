@@ -202,8 +202,12 @@ impl Admin {
         if target.kind != Kind::Consumer && (target.id.is_some() || !map.contains_key("id")) {
             map.insert("id".to_owned(), Value::from(stored_id(target, &id)));
         }
-        let value = Value::Object(map);
+        let mut value = Value::Object(map);
         let key = key_of(target, &id, &path);
+        if target.kind == Kind::Ssl {
+            // Whoever sends back what a write was answered with sends the key encrypted.
+            self.keyring.open(&key, &mut value);
+        }
         let checker: &Checker = &self.checker;
         checker.check(&key, &value)?;
         let mut guards = refs::present(&*self.store, target, &id, &value).await??;
