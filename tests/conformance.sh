@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Replays the part of APISIX's own test suite that configures through a file, and writes the
+# Replays the part of APISIX's own test suite that is about what this version delivers, and writes the
 # counts into tests/conformance.md:
 #
 #   conformance.sh SUITE REPLAY [FOLDER|PLUGIN...]     replay, against target/release/lockgate

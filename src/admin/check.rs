@@ -141,7 +141,8 @@ impl Checker {
             let schema = credential.map_or_else(|| (def.schema)(), |c| (c.schema)());
             schema::apisix_text(&schema, &plain)
         });
-        let text = by_schema.unwrap_or_else(|| nested(path.trim_start_matches('.'), message));
+        // Rules beyond the schema name what they are about themselves.
+        let text = by_schema.unwrap_or_else(|| message.clone());
         let text = format!("failed to check the configuration of plugin {name} err: {text}");
         if is_consumer(key) {
             format!("invalid plugins configuration: {text}")

@@ -69,7 +69,7 @@ impl Admin {
         let body = request.json()?;
         let ttl = request.ttl()?;
         // One after the other: what a write looks at does not change under it.
-        let _turn = self.turn.lock().await;
+        let turn = self.turn.lock().await;
         for _ in 0..TRIES {
             let (txn, answer) = match request.method.as_str() {
                 "PUT" => self.put(target, body.clone(), request.now).await?,
@@ -79,6 +79,8 @@ impl Admin {
             };
             match self.store.commit(with_ttl(txn, ttl)).await? {
                 Commit::Done(revision) => {
+                    // Others need not wait until requests see this one.
+                    drop(turn);
                     self.in_use(revision).await;
                     return Ok(answer);
                 }
@@ -200,8 +202,12 @@ impl Admin {
         if target.kind != Kind::Consumer && (target.id.is_some() || !map.contains_key("id")) {
             map.insert("id".to_owned(), Value::from(stored_id(target, &id)));
         }
-        let value = Value::Object(map);
+        let mut value = Value::Object(map);
         let key = key_of(target, &id, &path);
+        if target.kind == Kind::Ssl {
+            // Whoever sends back what a write was answered with sends the key encrypted.
+            self.keyring.open(&key, &mut value);
+        }
         let checker: &Checker = &self.checker;
         checker.check(&key, &value)?;
         let mut guards = refs::present(&*self.store, target, &id, &value).await??;

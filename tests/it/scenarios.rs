@@ -1,5 +1,6 @@
 //! Tests in Rust for what a case file cannot say: signals, upgrades, load, files replaced in odd ways.
 
+mod admin;
 mod clients;
 mod etcd;
 mod files;
@@ -86,6 +87,9 @@ pub(crate) const ALL: &[(&str, Scenario)] = &[
         "a stored resource that is not valid is reported alone",
         |w| Box::pin(store::not_valid(w)),
     ),
+    ("the Admin API over HTTPS, with client certificates", |w| {
+        Box::pin(admin::https(w))
+    }),
     ("gateways share etcd, and outlive it", |w| {
         Box::pin(etcd::shared(w))
     }),

@@ -135,10 +135,10 @@ pub struct KeepalivePool {
     pub requests: Option<u32>,
 }
 
-/// What `hash_on: vars` may name.
+/// What `hash_on: vars` may name. Source: APISIX, its `A-z` included: it is in its answers.
 const VARS_KEY: &str = concat!(
     "^((uri|server_name|server_addr|request_uri|remote_port|remote_addr|query_string|host|",
-    "hostname|mqtt_client_id)|arg_[0-9a-zA-Z_-]+)$"
+    "hostname|mqtt_client_id)|arg_[0-9a-zA-z_-]+)$"
 );
 /// What `hash_on: header` and `cookie` may name.
 const NAME_KEY: &str = "^[a-zA-Z0-9-_]+$";

@@ -123,6 +123,16 @@ pub(super) async fn restarted(world: Arc<World>) -> Result<()> {
     // The key of the other scenarios opens nothing here.
     let answer = first.admin("GET", "/routes", &Value::Null).await;
     wants(&answer, 401, "a wrong key")?;
+    // Looking at a store that is open does it no harm.
+    let check = std::process::Command::new(crate::gateway::binary())
+        .args(["check", "-c"])
+        .arg(first.dir.join("config.yaml"))
+        .output()?;
+    let text = String::from_utf8_lossy(&check.stdout).into_owned();
+    ensure!(
+        check.status.success() && text.contains("is in use by a running process"),
+        "{text}"
+    );
     ensure!(first.stop().await?.success(), "the first process failed");
     let config = json!({ "deployment": { "role": "traditional" } });
     let second = gateway(&world, "restarted", &config, json!({})).await?;
