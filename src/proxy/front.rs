@@ -195,6 +195,8 @@ impl Front {
             } else {
                 None
             };
+            // What is known of an exchange are places in the target, which has to be the same then.
+            let begun = begun.filter(|_| matches!(encoded(client.target(&head)), Cow::Borrowed(_)));
             let (prefix, whole) = match take_request(&mut client, &head) {
                 Ok(taken) => taken,
                 Err(refusal) => {

@@ -108,6 +108,11 @@ impl Client {
         WireReq::new(&self.inb, &self.fields, head)
     }
 
+    /// The current request's target, as it was sent.
+    pub fn target(&self, head: &Head) -> &[u8] {
+        head.target.of(&self.inb)
+    }
+
     /// Forgets the first `used` bytes, and gives the buffers back that are empty then.
     pub fn done_with(&mut self, used: usize) {
         buffers::give_back(&mut self.resp);
