@@ -229,7 +229,7 @@ fn serve(
 
     if let (Some(conf), Some(store)) = (&settings.admin, &store) {
         let key = std::path::absolute(&settings.lockgate.admin_key)?;
-        let own = conf.key_required && conf.keys.is_empty();
+        let own = conf.key_required && conf.keys.iter().all(|key| key.viewer);
         let admin = Admin::new(AdminParts {
             settings: conf,
             generated_key: own.then(|| admin::key::kept_in(&key)).transpose()?,

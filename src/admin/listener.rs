@@ -9,6 +9,7 @@ use pingora_core::apps::{HttpPersistentSettings, HttpServerApp, ReusedHttpStream
 use pingora_core::protocols::http::ServerSession;
 use pingora_core::server::ShutdownWatch;
 use pingora_http::ResponseHeader;
+use tokio::sync::SemaphorePermit;
 
 use super::Admin;
 use super::answer::Answer;
@@ -19,6 +20,10 @@ use super::standalone::MAX_CONFIGURATION;
 const KEEPALIVE_SECONDS: u64 = 60;
 /// For a whole head, from the end of the request before it.
 const HEAD_LIMIT: Duration = Duration::from_secs(KEEPALIVE_SECONDS + 15);
+/// The same for whoever is not in `allow_admin`, and is told so then.
+const STRANGER_LIMIT: Duration = Duration::from_secs(2);
+/// Bytes of an answer that are written at once.
+const PIECE: usize = 64 * 1024;
 /// For a whole body: at the longest one, a slow line's pace.
 const BODY_LIMIT: Duration = Duration::from_secs(60);
 /// For the store and everything else. Whoever waits longer has given up.
@@ -54,7 +59,18 @@ impl HttpServerApp for Admin {
         mut http: ServerSession,
         shutdown: &ShutdownWatch,
     ) -> Option<ReusedHttpStream> {
-        match tokio::time::timeout(HEAD_LIMIT, http.read_request()).await {
+        let Ok(_place) = self.places.try_acquire() else {
+            return None;
+        };
+        let client = http
+            .client_addr()
+            .and_then(|addr| Some(addr.as_inet()?.ip()));
+        let limit = if self.access.admits(client) {
+            HEAD_LIMIT
+        } else {
+            STRANGER_LIMIT
+        };
+        match tokio::time::timeout(limit, http.read_request()).await {
             Ok(Ok(true)) => {}
             // Closed, not HTTP, or too slow: nobody to answer.
             _ => return None,
@@ -62,7 +78,9 @@ impl HttpServerApp for Admin {
         let keep = (!*shutdown.borrow()).then_some(KEEPALIVE_SECONDS);
         http.set_keepalive(keep);
         http.set_write_timeout(Some(SEND_LIMIT));
-        let answer = self.respond(&mut http).await;
+        // Held until the answer is sent, which may be a long list.
+        let mut room = None;
+        let answer = self.respond(&mut http, &mut room).await;
         // What was not read cannot be told from the next request.
         if !http.is_body_done() {
             http.set_keepalive(None);
@@ -81,7 +99,11 @@ impl HttpServerApp for Admin {
 }
 
 impl Admin {
-    async fn respond(&self, http: &mut ServerSession) -> Answer {
+    async fn respond<'a>(
+        &'a self,
+        http: &mut ServerSession,
+        room: &mut Option<SemaphorePermit<'a>>,
+    ) -> Answer {
         let client = http
             .client_addr()
             .and_then(|addr| Some(addr.as_inet()?.ip()));
@@ -105,9 +127,10 @@ impl Admin {
         {
             return answer;
         }
-        let Ok(_room) = self.room.acquire().await else {
-            return Answer::page(503);
-        };
+        match tokio::time::timeout(WORK_LIMIT, self.room.acquire()).await {
+            Ok(Ok(permit)) => *room = Some(permit),
+            _ => return Answer::error(503, "too many requests at once"),
+        }
         request.yaml = is_yaml(http, http::header::CONTENT_TYPE);
         request.accepts_yaml = is_yaml(http, http::header::ACCEPT);
         let digest = http.req_header().headers.get("x-digest");
@@ -120,7 +143,10 @@ impl Admin {
         };
         match tokio::time::timeout(WORK_LIMIT, self.answer(&request)).await {
             Ok(answer) => answer,
-            Err(_) => Answer::error(503, "the store did not answer in time"),
+            Err(_) => Answer::error(
+                503,
+                "the store did not answer in time; what was asked for may still be done",
+            ),
         }
     }
 
@@ -152,8 +178,12 @@ impl Admin {
         }
         http.write_response_header(Box::new(head)).await?;
         if !head_only && !answer.body.is_empty() {
-            let body = Bytes::from(answer.body);
-            http.write_response_body(body, true).await?;
+            // The time limit is for one call.
+            let mut body = Bytes::from(answer.body);
+            while !body.is_empty() {
+                let piece = body.split_to(body.len().min(PIECE));
+                http.write_response_body(piece, body.is_empty()).await?;
+            }
         }
         Ok(())
     }

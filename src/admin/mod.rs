@@ -40,6 +40,8 @@ use write::Failure;
 const IN_USE_LIMIT: Duration = Duration::from_secs(1);
 /// Requests that are worked on at once: each may hold a body.
 const MOST_AT_ONCE: usize = 64;
+/// Connections that are served at once: each is a file that a client of the gateway could need.
+const MOST_CONNECTIONS: usize = 256;
 
 /// The Admin API.
 pub struct Admin {
@@ -56,6 +58,7 @@ pub struct Admin {
     seen: watch::Receiver<u64>,
     turn: Mutex<()>,
     room: Semaphore,
+    places: Semaphore,
 }
 
 /// What the Admin API is made of.
@@ -93,6 +96,7 @@ impl Admin {
             seen: parts.seen,
             turn: Mutex::new(()),
             room: Semaphore::new(MOST_AT_ONCE),
+            places: Semaphore::new(MOST_CONNECTIONS),
         }
     }
 
@@ -116,6 +120,10 @@ impl Admin {
         let Some(target) = Target::read(&request.segments) else {
             return Answer::error(404, format!("Unsupported resource type: {name}"));
         };
+        if request.method != "PATCH" && target.below.iter().any(|part| !part.is_empty()) {
+            // There is nothing to read, write or delete below a resource but its parts, by PATCH.
+            return Answer::error(404, "not found");
+        }
         if target.kind == crate::config::kind::Kind::StreamRoute && !self.stream_mode {
             return Answer::bad("stream mode is disabled, can not add stream routes");
         }

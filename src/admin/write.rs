@@ -17,6 +17,11 @@ use crate::config::kind::{Key, Kind};
 use crate::config::resource::Id;
 use crate::store::{Commit, Guard, Item, Op, StoreError, Txn};
 
+const TOO_DEEP: &str = "invalid configuration: nested too deeply";
+/// Levels of a resource: fewer than the 128 that a text is read with, so that what is stored can be
+/// read again.
+const MOST_LEVELS: usize = 125;
+
 /// How often a write is tried again that met another one. Within this process none does.
 const TRIES: usize = 5;
 /// What an answer ends with instead of a result.
@@ -117,6 +122,9 @@ impl Admin {
         let Some(id) = &target.id else {
             return Err(Answer::bad(missing_id(target.kind)).into());
         };
+        if target.below.len() > MOST_LEVELS {
+            return Err(Answer::bad(TOO_DEEP).into());
+        }
         let patch = body.ok_or_else(|| Answer::bad("missing new configuration"))?;
         if target.below.is_empty() && !patch.is_object() {
             return Err(Answer::bad("invalid configuration").into());
@@ -149,7 +157,8 @@ impl Admin {
         let Some(Op::Put { path, text, .. }) = txn.ops.first_mut() else {
             return Ok((txn, Answer::no_key()));
         };
-        let mut value: Value = serde_json::from_str(text).unwrap_or_default();
+        let mut value: Value = serde_json::from_str(text)
+            .map_err(|e| Answer::error(500, format!("what was to be stored is no JSON: {e}")))?;
         if let (Some(created), Some(map)) = (times.0, value.as_object_mut()) {
             map.insert("create_time".to_owned(), created);
         }
@@ -203,6 +212,9 @@ impl Admin {
             map.insert("id".to_owned(), Value::from(stored_id(target, &id)));
         }
         let mut value = Value::Object(map);
+        if is_deeper_than(&value, MOST_LEVELS) {
+            return Err(Answer::bad(TOO_DEEP).into());
+        }
         let key = key_of(target, &id, &path);
         if target.kind == Kind::Ssl {
             // Whoever sends back what a write was answered with sends the key encrypted.
@@ -276,6 +288,16 @@ fn key_of(target: &Target, id: &str, path: &str) -> Key {
     Key::from_path(path)
         .filter(|key| key.kind == target.kind)
         .unwrap_or_else(|| Key::new(target.kind, id))
+}
+
+/// Whether a value has more levels than that. A store holds no more than a file may.
+fn is_deeper_than(value: &Value, levels: usize) -> bool {
+    let is_deeper = |part: &Value| levels == 0 || is_deeper_than(part, levels - 1);
+    match value {
+        Value::Array(list) => list.iter().any(is_deeper),
+        Value::Object(map) => map.values().any(is_deeper),
+        _ => false,
+    }
 }
 
 fn with_ttl(mut txn: Txn, given: Option<std::time::Duration>) -> Txn {

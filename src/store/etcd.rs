@@ -26,6 +26,8 @@ const LONGEST_ANSWER: usize = 1 << 30;
 const KEEPALIVE: Duration = Duration::from_secs(10);
 /// For the answer to such a sign.
 const KEEPALIVE_LIMIT: Duration = Duration::from_secs(5);
+/// Between tries at the start: etcd may be starting as well.
+const BETWEEN_TRIES: Duration = Duration::from_secs(1);
 /// The longest a connection may take, whatever the settings say.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 /// Changes that wait for whoever watches.
@@ -59,15 +61,19 @@ impl Etcd {
             .build()
             .map_err(|e| failed(e.into()))?;
         let options = options(settings).map_err(failed)?;
+        // What the user of the configuration has a right to, and no more.
+        let own = format!("{}/", settings.prefix.trim_end_matches('/'));
         let mut left = settings.retries;
         let client = loop {
             let connect = Client::connect(&settings.hosts, Some(options.clone()));
+            let own = own.clone();
             let asked = runtime.block_on(async {
                 let limit = settings.timeout.min(CONNECT_LIMIT);
                 let connected = async {
                     let client = connect.await?;
                     // To connect does nothing yet.
-                    client.kv_client().get("/", None).await?;
+                    let count = GetOptions::new().with_count_only();
+                    client.kv_client().get(own, Some(count)).await?;
                     Ok::<_, etcd_client::Error>(client)
                 };
                 match tokio::time::timeout(limit, connected).await {
@@ -81,6 +87,8 @@ impl Etcd {
                 Err(error) => tracing::warn!(%error, left, "etcd does not answer, trying again"),
             }
             left -= 1;
+            // Nobody is served yet: this is the start.
+            runtime.block_on(async { tokio::time::sleep(BETWEEN_TRIES).await });
         };
         let prefix = settings.prefix.trim_end_matches('/');
         Ok(Etcd {
@@ -123,7 +131,9 @@ fn options(
         .with_connect_timeout(settings.timeout.min(CONNECT_LIMIT))
         .with_keep_alive(KEEPALIVE, KEEPALIVE_LIMIT)
         .with_keep_alive_while_idle(true)
-        .with_auto_token_refresh(true);
+        .with_auto_token_refresh(true)
+        // A member that lost the others has to end its watches, not to keep them silent.
+        .with_require_leader(true);
     if let Some((name, password)) = &settings.user {
         options = options.with_user(name, password);
     }

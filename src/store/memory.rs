@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use tokio::sync::watch as signal;
 
 use super::state::{Seconds, State, Write};
-use super::{Commit, Event, Item, Listing, Op, Store, StoreError, Txn, Watch, WatchError};
+use super::{Commit, Event, Item, Listing, Store, StoreError, Txn, Watch, WatchError};
 
 /// What makes writes last.
 pub(super) trait Disk: Send + 'static {
@@ -137,16 +137,14 @@ impl Store for Memory {
             let next = self.shared.state().next_end();
             let now = now();
             if next.is_some_and(|at| at <= now) {
-                let ops: Vec<Op> = self.shared.state().ended(now);
-                let ended = ops.len();
-                match self
-                    .commit(Txn {
-                        guards: Vec::new(),
-                        ops,
-                    })
-                    .await
-                {
-                    Ok(_) => tracing::info!(ended, "resources with a time to live were deleted"),
+                let txn = self.shared.state().ended(now);
+                let ended = txn.ops.len();
+                match self.commit(txn).await {
+                    // Something was renewed in this moment: what has ended is looked for again.
+                    Ok(Commit::Refused) => {}
+                    Ok(Commit::Done(_)) => {
+                        tracing::info!(ended, "resources with a time to live were deleted")
+                    }
                     Err(error) => {
                         tracing::error!(error = %error.chain(), "resources that had their time stay");
                         tokio::time::sleep(AGAIN).await;

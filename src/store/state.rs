@@ -5,7 +5,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Event, Guard, Item, Listing, Op, WatchError};
+use super::{Event, Guard, Item, Listing, Op, Txn, WatchError};
 
 /// Changes that are kept for watches. The one that follows the gateway's configuration reads within
 /// milliseconds; one that stays further behind lists again.
@@ -106,7 +106,8 @@ impl State {
                             created: created.unwrap_or(next),
                             modified: next,
                         },
-                        ends: ttl.map(|ttl| now.saturating_add(whole_seconds(ttl))),
+                        // The second that has begun does not count.
+                        ends: ttl.map(|ttl| now.saturating_add(whole_seconds(ttl) + 1)),
                     });
                 }
                 Op::Delete(path) => {
@@ -194,13 +195,20 @@ impl State {
         self.ends.first().map(|(at, _)| *at)
     }
 
-    /// Deletions of what has had its time.
-    pub(super) fn ended(&self, now: Seconds) -> Vec<Op> {
-        self.ends
-            .iter()
-            .take_while(|(at, _)| *at <= now)
-            .map(|(_, path)| Op::Delete(path.to_string()))
-            .collect()
+    /// Deletions of what has had its time, unless it is written anew before that.
+    pub(super) fn ended(&self, now: Seconds) -> Txn {
+        let mut txn = Txn {
+            guards: Vec::new(),
+            ops: Vec::new(),
+        };
+        for (_, path) in self.ends.iter().take_while(|(at, _)| *at <= now) {
+            if let Some(held) = self.items.get(path) {
+                txn.guards
+                    .push(Guard::Modified(path.to_string(), held.modified));
+                txn.ops.push(Op::Delete(path.to_string()));
+            }
+        }
+        txn
     }
 }
 

@@ -52,10 +52,13 @@ impl StoreSource {
     /// Sends changes until the receiver is gone.
     pub async fn run(mut self, out: mpsc::Sender<Update>) {
         let mut pause = AGAIN_FIRST;
+        // What is in use is kept though the store is empty.
+        let mut kept = false;
         loop {
             let ended = match self.store.watch(self.revision).await {
                 Ok(mut watch) => loop {
                     match watch.next().await {
+                        Ok((_, revision)) if kept => break WatchError::Forgotten(revision),
                         Ok((events, revision)) => {
                             pause = AGAIN_FIRST;
                             self.revision = revision;
@@ -75,13 +78,35 @@ impl StoreSource {
                 pause = (pause * 2).min(AGAIN_LAST);
             }
             // What was missed is not known: everything is compared.
-            match self.read().await {
-                Ok(all) => {
-                    if out.send(Update::Whole(all)).await.is_err() {
+            let before = self.revision;
+            let all = loop {
+                match self.read().await {
+                    Ok(all) => break all,
+                    Err(error) if out.is_closed() => {
+                        tracing::debug!(error = %error.chain(), "no longer needed");
                         return;
                     }
+                    Err(error) => {
+                        tracing::error!(error = %error.chain(), "the store cannot be read");
+                        tokio::time::sleep(pause).await;
+                        pause = (pause * 2).min(AGAIN_LAST);
+                    }
                 }
-                Err(error) => tracing::error!(error = %error.chain(), "the store cannot be read"),
+            };
+            if all.revision < before {
+                tracing::error!(
+                    before,
+                    now = all.revision,
+                    "the store's revision went back: it was restored or made anew"
+                );
+            }
+            kept = all.changes.is_empty() && (kept || all.revision < before);
+            if kept {
+                tracing::error!(
+                    "the store is empty: what is in use stays until something is written"
+                );
+            } else if out.send(Update::Whole(all)).await.is_err() {
+                return;
             }
         }
     }
