@@ -69,7 +69,9 @@ pub(super) async fn drain(world: Arc<World>) -> Result<()> {
 /// A request that had arrived when the process learns of its end is served, also on connections
 /// that were quiet for long: the client could not know.
 pub(super) async fn arrived(world: Arc<World>) -> Result<()> {
-    const CONNECTIONS: usize = 60;
+    /// Few: what arrived is served as long as anything is in flight, or for 200 ms, whatever the
+    /// machine has to do besides.
+    const CONNECTIONS: usize = 6;
     /// Longer than a connection stays where its next request would be served at once.
     const QUIET: Duration = Duration::from_millis(900);
     let mut gateway = gateway(&world, "drain-arrived", &json!({}), one_route(&world)?).await?;
