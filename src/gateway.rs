@@ -308,6 +308,18 @@ fn server_token(settings: &Settings) -> String {
     }
 }
 
+/// How clients' addresses are found.
+pub(crate) fn address_rules(settings: &Settings) -> anyhow::Result<AddressRules> {
+    let header = &settings.real_ip.header;
+    let read = header.parse();
+    Ok(AddressRules {
+        real_ip_header: read.map_err(|e| anyhow::anyhow!("real_ip_header `{header}` is {e}"))?,
+        real_ip_from: settings.real_ip.from.clone(),
+        recursive: settings.real_ip.recursive,
+        trusted: settings.trusted_addresses.clone(),
+    })
+}
+
 fn core(settings: &Settings, live: Arc<Live>, stats: Arc<Stats>) -> anyhow::Result<Core> {
     let token = server_token(settings);
     let access_log = match &settings.access_log {
@@ -328,20 +340,13 @@ fn core(settings: &Settings, live: Arc<Live>, stats: Arc<Stats>) -> anyhow::Resu
     Ok(Core {
         live,
         match_options: settings.match_options,
-        addresses: AddressRules {
-            real_ip_header: settings.real_ip.header.parse().map_err(|e| {
-                anyhow::anyhow!("real_ip_header `{}` is {e}", settings.real_ip.header)
-            })?,
-            real_ip_from: settings.real_ip.from.clone(),
-            recursive: settings.real_ip.recursive,
-            trusted: settings.trusted_addresses.clone(),
-        },
-        server_token: token.clone().into(),
+        addresses: address_rules(settings)?,
         facts: Arc::new(ServerFacts {
             hostname: hostname(),
-            server_token: token,
+            server_token: token.clone(),
             pid: std::process::id(),
         }),
+        server_token: token.into(),
         show_upstream_status: settings.show_upstream_status,
         charset: settings.charset.as_deref().map(Into::into),
         limits: ClientLimits {

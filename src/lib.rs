@@ -9,6 +9,7 @@ pub mod admin;
 mod background;
 pub mod config;
 pub mod document;
+pub mod explain;
 pub mod gateway;
 pub mod inspect;
 pub mod link;

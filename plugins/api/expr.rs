@@ -24,6 +24,7 @@
 
 #[cfg(test)]
 mod tests;
+mod unmet;
 
 use std::net::IpAddr;
 
@@ -34,6 +35,8 @@ use crate::network::network;
 use crate::pattern::Pattern;
 use crate::problem::Problem;
 use crate::var::{Var, VarSource, VarValue, number};
+
+pub use unmet::Unmet;
 
 /// How deep groups may be nested: parsing and evaluation recurse.
 const MAX_DEPTH: usize = 32;
@@ -51,10 +54,18 @@ pub struct Expr {
 #[allow(clippy::large_enum_variant)]
 #[derive(Clone, Debug)]
 enum Node {
-    All(Vec<Node>),
-    Any(Vec<Node>),
+    All(Members),
+    Any(Members),
     Not(Box<Node>),
     Test { var: Var, op: Op },
+}
+
+/// The members of a list.
+#[derive(Clone, Debug)]
+struct Members {
+    /// The position of the first one: 1 behind a word such as `OR`.
+    first: usize,
+    nodes: Vec<Node>,
 }
 
 #[derive(Clone, Debug)]
@@ -63,7 +74,8 @@ enum Op {
     Compare(Order, f64),
     /// A comparison with something that is not a number, or of two tables.
     Never,
-    Matches(Pattern),
+    /// The pattern, and whether the case of letters counts.
+    Matches(Pattern, Case),
     In(Vec<Literal>),
     Has(Literal),
     Ip(Vec<IpNet>),
@@ -78,6 +90,12 @@ enum Literal {
     Text(String),
     /// Lists and objects are equal to nothing.
     Table,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Case {
+    Counts,
+    Ignored,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -159,10 +177,8 @@ fn group(list: &[Value], depth: usize) -> Result<Node, Problem> {
     if combination.is_some() && list.len() < 3 {
         return Err(Problem::new("", "rule too short"));
     }
-    let members = list
-        .iter()
-        .enumerate()
-        .skip(usize::from(combination.is_some()));
+    let first = usize::from(combination.is_some());
+    let members = list.iter().enumerate().skip(first);
     let nodes = members
         .map(|(at, item)| member(item, depth + 1).map_err(|problem| below(at, problem)))
         .collect::<Result<Vec<_>, _>>()?;
@@ -170,10 +186,11 @@ fn group(list: &[Value], depth: usize) -> Result<Node, Problem> {
         negated: false,
         any: false,
     });
+    let members = Members { first, nodes };
     let node = if any {
-        Node::Any(nodes)
+        Node::Any(members)
     } else {
-        Node::All(nodes)
+        Node::All(members)
     };
     Ok(if negated {
         Node::Not(Box::new(node))
@@ -238,8 +255,8 @@ fn operator(op: &Value, value: &Value) -> Result<(bool, Op), (Bad, String)> {
         ">=" => compare(Order::GreaterEq, value),
         "<" => compare(Order::Less, value),
         "<=" => compare(Order::LessEq, value),
-        "~~" => Op::Matches(pattern(value, "").map_err(bad)?),
-        "~*" => Op::Matches(pattern(value, "i").map_err(bad)?),
+        "~~" => Op::Matches(pattern(value, "").map_err(bad)?, Case::Counts),
+        "~*" => Op::Matches(pattern(value, "i").map_err(bad)?, Case::Ignored),
         "in" => match value {
             Value::Array(list) => Op::In(list.iter().map(Literal::new).collect()),
             _ => Op::Never,
@@ -292,8 +309,8 @@ fn networks(value: &Value) -> Result<Vec<IpNet>, String> {
 impl Node {
     fn eval(&self, source: &dyn VarSource) -> bool {
         match self {
-            Node::All(nodes) => nodes.iter().all(|node| node.eval(source)),
-            Node::Any(nodes) => nodes.iter().any(|node| node.eval(source)),
+            Node::All(members) => members.nodes.iter().all(|node| node.eval(source)),
+            Node::Any(members) => members.nodes.iter().any(|node| node.eval(source)),
             Node::Not(node) => !node.eval(source),
             Node::Test { var, op } => op.holds(source.var(var)),
         }
@@ -301,7 +318,9 @@ impl Node {
 
     fn any_var(&self, is: &dyn Fn(&Var) -> bool) -> bool {
         match self {
-            Node::All(nodes) | Node::Any(nodes) => nodes.iter().any(|node| node.any_var(is)),
+            Node::All(members) | Node::Any(members) => {
+                members.nodes.iter().any(|node| node.any_var(is))
+            }
             Node::Not(node) => node.any_var(is),
             Node::Test { var, .. } => is(var),
         }
@@ -319,7 +338,7 @@ impl Op {
             Op::Equal(Literal::Number(n)) => value.as_number() == Some(*n),
             Op::Equal(literal) => literal.is(&value),
             Op::Compare(order, limit) => value.as_number().is_some_and(|v| order.holds(v, *limit)),
-            Op::Matches(pattern) => pattern.is_match(&value.as_text()),
+            Op::Matches(pattern, _) => pattern.is_match(&value.as_text()),
             Op::In(list) => list.iter().any(|literal| literal.is(&value)),
             Op::Has(literal) => match value {
                 VarValue::List(list) => list.iter().any(|item| literal.is_item(item)),

@@ -103,6 +103,13 @@ pub trait Plugin: Sized + Send + Sync + 'static {
         false
     }
 
+    /// What this instance would work with on a request, by name: the key of a limit, say. For
+    /// `lockgate explain`: it only looks, counts nothing and sends nothing, and shows no secrets.
+    fn explain(&self, cx: &Ctx<'_>) -> Vec<(&'static str, String)> {
+        let _ = cx;
+        Vec::new()
+    }
+
     /// First look at the request.
     fn rewrite<'a>(&'a self, cx: &'a mut Ctx<'_>) -> Outcome<'a> {
         let _ = cx;
@@ -159,6 +166,8 @@ pub trait Handler: Send + Sync + 'static {
     fn phases(&self) -> Phases;
     /// See [`Plugin::any_var`].
     fn any_var(&self, is: &dyn Fn(&Var) -> bool) -> bool;
+    /// See [`Plugin::explain`].
+    fn explain(&self, cx: &Ctx<'_>) -> Vec<(&'static str, String)>;
     /// See [`Plugin::rewrite`].
     #[allow(clippy::missing_errors_doc)]
     fn rewrite<'a>(&'a self, cx: &'a mut Ctx<'_>) -> Outcome<'a>;
@@ -189,6 +198,9 @@ impl<P: Plugin> Handler for Erased<P> {
     }
     fn any_var(&self, is: &dyn Fn(&Var) -> bool) -> bool {
         self.0.any_var(is)
+    }
+    fn explain(&self, cx: &Ctx<'_>) -> Vec<(&'static str, String)> {
+        self.0.explain(cx)
     }
     fn rewrite<'a>(&'a self, cx: &'a mut Ctx<'_>) -> Outcome<'a> {
         self.0.rewrite(cx)

@@ -129,6 +129,7 @@ impl Graph {
             revision: 0,
             router: Router::new(mode),
             global: Arc::default(),
+            global_rules: Arc::default(),
             consumers: ConsumerTable::default(),
             tls: Arc::default(),
             match_reads_body: false,
@@ -612,6 +613,10 @@ impl Graph {
             .filter(|i| !twice(i.def.name))
             .map(|i| (Level::Global, &***i));
         self.snapshot.global = Arc::new(Plan::of(once));
+        let rules = self.global_rules.iter();
+        self.snapshot.global_rules = rules
+            .map(|(id, list)| (Arc::clone(id), Arc::clone(list)))
+            .collect();
     }
 
     /// Builds every instance of a plugin again: its metadata has changed.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arc_swap::{ArcSwap, Guard};
 use lockgate_plugin::{ConsumerCredential, RouteInfo};
 
-use super::compile::plan::{Instances, Level, Plan};
+use super::compile::plan::{Instance, Instances, Level, Plan};
 use super::consumers::{ConsumerPlugins, ConsumerTable};
 use crate::router::Router;
 use crate::tls::SniTable;
@@ -21,6 +21,8 @@ pub struct Snapshot {
     pub router: Router<Arc<Route>>,
     /// All global rules, merged into one list.
     pub global: Arc<Plan>,
+    /// The same before merging, by id.
+    pub global_rules: Arc<[(Arc<str>, Instances)]>,
     /// Consumers by credential.
     pub consumers: ConsumerTable,
     /// Certificates by server name.
@@ -78,7 +80,8 @@ impl Levels {
         self.list().is_empty()
     }
 
-    fn list(&self) -> Vec<(Level, &[Arc<super::compile::plan::Instance>])> {
+    /// The levels that have plugins, lowest first.
+    pub fn list(&self) -> Vec<(Level, &[Arc<Instance>])> {
         [
             (Level::Service, &self.service),
             (Level::PluginConfig, &self.plugin_config),
@@ -172,26 +175,37 @@ impl Route {
         if plugins.is_empty() {
             return None;
         }
-        Some(self.merged.get(found.version, || {
-            let mut levels = self.levels.list();
-            if let Some(group) = &plugins.group {
-                levels.push((Level::ConsumerGroup, group));
-            }
-            levels.push((Level::Consumer, &plugins.own));
-            let plan = Plan::merge(&levels);
-            let mut fresh: Vec<_> = Vec::new();
-            if let Some(group) = &plugins.group {
-                fresh.extend(group.iter().map(|i| (Level::ConsumerGroup, i)));
-            }
-            fresh.retain(|(_, i)| !plugins.own.iter().any(|own| own.def.name == i.def.name));
-            fresh.extend(plugins.own.iter().map(|i| (Level::Consumer, i)));
-            fresh.retain(|(_, i)| !self.plan.has(i.def.name));
-            let added = Plan::of(fresh.into_iter().map(|(level, i)| (level, &**i)));
-            Merged {
-                plan: Arc::new(plan),
-                added: Arc::new(added),
-            }
-        }))
+        Some(self.merged.get(found.version, || self.merge(plugins)))
+    }
+
+    /// The levels together with a consumer's, lowest first.
+    pub fn levels_with<'a>(
+        &'a self,
+        plugins: &'a ConsumerPlugins,
+    ) -> Vec<(Level, &'a [Arc<Instance>])> {
+        let mut levels = self.levels.list();
+        if let Some(group) = &plugins.group {
+            levels.push((Level::ConsumerGroup, group));
+        }
+        levels.push((Level::Consumer, &plugins.own));
+        levels
+    }
+
+    /// The route's plan together with a consumer's plugins.
+    pub fn merge(&self, plugins: &ConsumerPlugins) -> Merged {
+        let plan = Plan::merge(&self.levels_with(plugins));
+        let mut fresh: Vec<_> = Vec::new();
+        if let Some(group) = &plugins.group {
+            fresh.extend(group.iter().map(|i| (Level::ConsumerGroup, i)));
+        }
+        fresh.retain(|(_, i)| !plugins.own.iter().any(|own| own.def.name == i.def.name));
+        fresh.extend(plugins.own.iter().map(|i| (Level::Consumer, i)));
+        fresh.retain(|(_, i)| !self.plan.has(i.def.name));
+        let added = Plan::of(fresh.into_iter().map(|(level, i)| (level, &**i)));
+        Merged {
+            plan: Arc::new(plan),
+            added: Arc::new(added),
+        }
     }
 }
 

@@ -96,7 +96,7 @@ pub fn log(plan: &Plan, route: Option<&Plan>, cx: &mut Ctx<'_>) {
 
 /// Whether a link runs on this request. Sets up its identity for per-request values.
 fn wanted(link: &Link, route: Option<&Plan>, cx: &mut Ctx<'_>) -> bool {
-    if link.prefer_route && route.is_some_and(|route| route.has(link.handler.name())) {
+    if is_silent(link, route) {
         return false;
     }
     if let Some(gate) = &link.gate {
@@ -115,6 +115,11 @@ fn wanted(link: &Link, route: Option<&Plan>, cx: &mut Ctx<'_>) -> bool {
     }
     cx.enter(link.identity());
     true
+}
+
+/// Whether a global plugin gives way to the route's own.
+pub fn is_silent(link: &Link, route: Option<&Plan>) -> bool {
+    link.prefer_route && route.is_some_and(|route| route.has(link.handler.name()))
 }
 
 fn catch<T>(link: &Link, call: impl FnOnce() -> Result<T, PluginError>) -> Result<T, PluginError> {

@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use super::core::Core;
 use super::fields::Name;
 use super::pipeline::Exchange;
-use crate::upstream::PassHost;
+use crate::upstream::{PassHost, UpstreamSpec};
 
 /// Header names the gateway itself deals with.
 pub struct Names {
@@ -53,6 +53,7 @@ pub fn names() -> &'static Names {
 
 /// How the client's address and forwarded headers are believed. Source: nginx's real-IP module
 /// and APISIX's `trusted_addresses`.
+#[derive(Clone)]
 pub struct AddressRules {
     /// The header that names the client, from peers in `real_ip_from`.
     pub real_ip_header: HeaderKey,
@@ -126,12 +127,19 @@ pub fn settle_host(exchange: &mut Exchange) {
     };
     let spec = &chosen.shape.spec;
     let work = &mut exchange.work;
-    work.upstream_host = match &spec.pass_host {
+    let picked = work.picked.as_ref();
+    let (host, port) = picked.map_or(("", 0), |picked| (&*picked.host, picked.addr.port()));
+    let own = work.request.host.clone();
+    // With `pass`, a plugin's before the client's.
+    work.upstream_host = host_for(spec, host, port).or(own);
+}
+
+/// The `Host` that an upstream's settings give to a node; `None` when it is the client's.
+pub fn host_for(spec: &UpstreamSpec, host: &str, port: u16) -> Option<Bytes> {
+    match &spec.pass_host {
+        PassHost::Pass => None,
         PassHost::Rewrite(host) => Some(Bytes::copy_from_slice(host.as_bytes())),
         PassHost::Node => {
-            let picked = work.picked.as_ref();
-            let host = picked.map_or("", |picked| &*picked.host);
-            let port = picked.map_or(0, |picked| picked.addr.port());
             let bracket = host.contains(':');
             Some(Bytes::from(match (bracket, port == spec.scheme.port()) {
                 (false, true) => host.to_owned(),
@@ -140,8 +148,7 @@ pub fn settle_host(exchange: &mut Exchange) {
                 (true, false) => format!("[{host}]:{port}"),
             }))
         }
-        PassHost::Pass => work.request.host.clone(),
-    };
+    }
 }
 
 /// The `Host` for the upstream: what [`settle_host`] decided, else the client's own.

@@ -15,6 +15,7 @@ pub mod head;
 pub mod limited_log;
 pub mod line;
 pub mod local;
+pub mod locate;
 pub mod pipeline;
 pub mod refuse;
 pub mod request_head;

@@ -24,15 +24,16 @@ use lockgate_plugin::request::Attempt;
 use lockgate_plugin::var::Lookup;
 use lockgate_plugin::{
     Chunk, Conn, Consumers, Ctx, Env, Origin, Phase, Picked, ReqView, RespView, Target as Path,
-    Timing, VarSource, Work,
+    Timing, Work,
 };
 
 use super::chain;
 use super::core::Core;
 use super::fault::{Fault, FaultKind, Stop};
+use super::locate;
 use crate::config::compile::plan::Plan;
-use crate::config::snapshot::{Route, Snapshot, Target};
-use crate::router::MatchInput;
+use crate::config::snapshot::{Route, Snapshot};
+use crate::router::Unseen;
 use crate::upstream::{InFlight, NoNode, Ready, Shape, Tried, Upstream, identity};
 
 /// How long a request waits for the first address of a node that was only just configured by name.
@@ -140,11 +141,7 @@ impl Exchange {
     pub async fn decide(&mut self, req: &dyn ReqView) -> Result<(), Stop> {
         let route = self.bound.route.clone();
         if let Some(route) = &route {
-            match route.target {
-                Target::MissingService => return Err(FaultKind::NoService.into()),
-                Target::MissingPluginConfig => return Err(FaultKind::NoPluginConfig.into()),
-                _ => {}
-            }
+            locate::may_start(&route.target)?;
         }
         let Exchange { work, bound, .. } = self;
         let snap = Arc::clone(&bound.snap);
@@ -196,38 +193,16 @@ impl Exchange {
     /// # Errors
     /// When the path cannot be matched.
     pub fn find(&mut self, core: &Core, req: &dyn ReqView) -> Result<(), Fault> {
-        let work = &mut self.work;
-        let path = work
-            .target
-            .match_path(req.target(), &core.match_options)
+        let Exchange { work, bound, .. } = self;
+        bound.found = true;
+        let found = locate::locate(&bound.snap, &core.match_options, work, req, Unseen)
             .map_err(|bad| Fault::new(FaultKind::BadRequest, bad.to_string()))?;
-        let lookup = Lookup {
-            req,
-            resp: None,
-            work,
-        };
-        let host = lockgate_plugin::target::host_of(req.authority());
-        let input = MatchInput {
-            path: &path,
-            host: &host,
-            http_host: req.authority(),
-            method: req.method(),
-            remote: work.client.ip(),
-            vars: &lookup as &dyn VarSource,
-        };
-        self.bound.found = true;
-        let Some(found) = self.bound.snap.router.find(&input) else {
+        let Some(found) = found else {
             return Ok(());
         };
-        let route = Arc::clone(&found.entry.value);
-        let (uri, host, params) = (Arc::clone(found.uri), found.host.cloned(), found.params);
-        drop(path);
-        work.matched_uri = Some(uri);
-        work.matched_host = host;
-        work.params = params;
-        work.route = Some(Arc::clone(&route.info));
-        self.bound.plan = Some(Arc::clone(&route.plan));
-        self.bound.route = Some(route);
+        let route = locate::note(work, found);
+        bound.plan = Some(Arc::clone(&route.plan));
+        bound.route = Some(route);
         Ok(())
     }
 
@@ -239,11 +214,7 @@ impl Exchange {
         let Some(route) = &self.bound.route else {
             return Err(FaultKind::NoRoute.into());
         };
-        let upstream = match &route.target {
-            Target::Upstream(upstream) => Arc::clone(upstream),
-            Target::MissingUpstream => return Err(FaultKind::NoUpstream.into()),
-            _ => return Err(FaultKind::NoTarget.into()),
-        };
+        let upstream = Arc::clone(locate::upstream(&route.target)?);
         let shape = upstream.shape();
         let deadline = shape
             .spec

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use super::path::{Matcher, PathKey};
 use super::predicate::Probe;
 use super::trie::{Prefixes, Slot, Trie};
-use super::{Entry, Match, Params};
+use super::{Entry, Match, Observer, Params, Unmet};
 
 /// Routes by path.
 pub(super) type Paths<T> = Trie<Candidates<T>>;
@@ -19,7 +19,7 @@ pub(super) type Paths<T> = Trie<Candidates<T>>;
 const NO_HOST: u32 = u32::MAX;
 
 /// One pattern of one route.
-pub(super) struct Candidate<T> {
+pub struct Candidate<T> {
     entry: Arc<Entry<T>>,
     /// Index into `entry.uris`.
     uri: u32,
@@ -68,15 +68,18 @@ impl<T> Candidate<T> {
         }
     }
 
-    pub(super) fn entry(&self) -> &Arc<Entry<T>> {
+    /// The route.
+    pub fn entry(&self) -> &Arc<Entry<T>> {
         &self.entry
     }
 
-    pub(super) fn uri(&self) -> &Arc<str> {
+    /// The path pattern.
+    pub fn uri(&self) -> &Arc<str> {
         &self.entry.uris[self.uri as usize]
     }
 
-    pub(super) fn host(&self) -> Option<&Arc<str>> {
+    /// The host pattern it is filed under; `None` for any host and in modes without host lookup.
+    pub fn host(&self) -> Option<&Arc<str>> {
         self.entry.hosts.get(self.host as usize)
     }
 
@@ -94,31 +97,64 @@ impl<T> Candidate<T> {
             .then_with(|| (self.uri, self.host).cmp(&(other.uri, other.host)))
     }
 
+    /// Whether its path pattern fits.
+    pub(super) fn fits_path(&self, path: &str) -> bool {
+        let pattern = self.uri();
+        match &self.matcher {
+            Some(matcher) => matcher.captures(path).is_some(),
+            None => match pattern.strip_suffix('*') {
+                Some(prefix) => path.starts_with(prefix),
+                None => **pattern == *path,
+            },
+        }
+    }
+
     /// The match, when every condition holds.
     #[inline]
-    fn test<'r>(&'r self, probe: &Probe<'_>) -> Option<Match<'r, T>> {
-        let entry = &*self.entry;
-        if !entry.methods.allows(probe.method) || !probe.is_from(&entry.remote_addrs) {
+    fn test<'r, O: Observer<'r, T>>(
+        &'r self,
+        probe: &Probe<'_>,
+        observer: O,
+    ) -> Option<Match<'r, T>> {
+        let unmet = |why: Unmet<'_>| {
+            observer.unmet(self, &why);
+            None
+        };
+        if !observer.looks_at(self) {
             return None;
         }
+        let entry = &*self.entry;
+        if !entry.methods.allows(probe.method) {
+            return unmet(Unmet::Method);
+        }
+        if !probe.is_from(&entry.remote_addrs) {
+            return unmet(Unmet::RemoteAddr);
+        }
         let host = match self.host {
-            NO_HOST if probe.hosts_are_conditions => probe.host_among(&entry.hosts)?,
+            NO_HOST if probe.hosts_are_conditions => match probe.host_among(&entry.hosts) {
+                Some(host) => host,
+                None => return unmet(Unmet::Host),
+            },
             NO_HOST => None,
             host => entry.hosts.get(host as usize),
         };
         let params = match &self.matcher {
-            Some(matcher) => matcher.captures(probe.input.path)?,
+            Some(matcher) => match matcher.captures(probe.input.path) {
+                Some(params) => params,
+                None => return unmet(Unmet::Path),
+            },
             None => SmallVec::new(),
         };
-        if let Some(vars) = &entry.vars
-            && !vars.eval(&WithParams {
+        if let Some(vars) = &entry.vars {
+            let source = WithParams {
                 params: &params,
                 rest: probe.input.vars,
-            })
-        {
-            return None;
+            };
+            if !vars.eval(&source) {
+                return unmet(Unmet::Vars(vars, &source));
+            }
         }
-        Some(Match {
+        observer.found(Match {
             entry: &self.entry,
             uri: self.uri(),
             host,
@@ -194,19 +230,32 @@ impl<T> Candidates<T> {
     }
 
     #[inline]
-    fn first<'r>(&'r self, probe: &Probe<'_>) -> Option<Match<'r, T>> {
-        self.0.iter().find_map(|candidate| candidate.test(probe))
+    fn first<'r, O: Observer<'r, T>>(
+        &'r self,
+        probe: &Probe<'_>,
+        observer: O,
+    ) -> Option<Match<'r, T>> {
+        self.0
+            .iter()
+            .find_map(|candidate| candidate.test(probe, observer))
     }
 }
 
 /// The route for a path: exact, then the longest prefix.
 #[inline]
-pub(super) fn find<'r, T>(paths: &'r Paths<T>, probe: &Probe<'_>) -> Option<Match<'r, T>> {
+pub(super) fn find<'r, T, O: Observer<'r, T>>(
+    paths: &'r Paths<T>,
+    probe: &Probe<'_>,
+    observer: O,
+) -> Option<Match<'r, T>> {
     let mut prefixes = Prefixes::new();
     let exact = paths.lookup(probe.input.path.as_bytes(), &mut prefixes);
     exact
-        .and_then(|exact| exact.first(probe))
-        .or_else(|| prefixes.iter().rev().find_map(|prefix| prefix.first(probe)))
+        .and_then(|exact| exact.first(probe, observer))
+        .or_else(|| {
+            let mut longest_first = prefixes.iter().rev();
+            longest_first.find_map(|prefix| prefix.first(probe, observer))
+        })
 }
 
 /// Removes a route from a path. False when it is not there; then nothing is copied.

@@ -6,7 +6,7 @@ use super::candidate::{self, Paths};
 use super::path::PathKey;
 use super::predicate::Probe;
 use super::trie::{Kind, Prefixes, Slot, Trie};
-use super::{Entry, Match};
+use super::{Entry, Match, Observer};
 
 /// Paths by host.
 pub(super) type Hosts<T> = Trie<Option<Paths<T>>>;
@@ -75,10 +75,11 @@ fn reversed(name: &[u8]) -> Reversed {
 
 /// The route for a host: exact, then the longest wildcard.
 #[inline]
-pub(super) fn find<'r, T>(
+pub(super) fn find<'r, T, O: Observer<'r, T>>(
     hosts: &'r Hosts<T>,
     host: &[u8],
     probe: &Probe<'_>,
+    observer: O,
 ) -> Option<Match<'r, T>> {
     if hosts.is_empty() {
         return None;
@@ -88,7 +89,7 @@ pub(super) fn find<'r, T>(
     let hosts = exact.into_iter().chain(wildcards.into_iter().rev());
     hosts
         .flatten()
-        .find_map(|paths| candidate::find(paths, probe))
+        .find_map(|paths| candidate::find(paths, probe, observer))
 }
 
 /// Removes a route from a path of a host. False when it is not there; then nothing is copied.

@@ -29,6 +29,7 @@
 mod candidate;
 mod host;
 mod leaf;
+mod observer;
 mod path;
 mod predicate;
 #[cfg(test)]
@@ -42,11 +43,13 @@ use ipnet::IpNet;
 use lockgate_plugin::{Expr, VarSource};
 use smallvec::SmallVec;
 
-use candidate::{Candidate, Candidates, Paths};
+use candidate::{Candidates, Paths};
 use host::{HostKey, Hosts};
 use path::PathKey;
 use predicate::Probe;
 
+pub use candidate::Candidate;
+pub use observer::{Observer, Unmet, Unseen};
 pub use predicate::MethodSet;
 
 /// How routes are looked up: the setting `apisix.router.http`.
@@ -238,18 +241,46 @@ impl<T> Router<T> {
 
     /// The route for a request, by the rules in the module's documentation.
     pub fn find<'r>(&'r self, input: &MatchInput<'_>) -> Option<Match<'r, T>> {
+        self.search(input, Unseen)
+    }
+
+    /// The same, and somebody watches.
+    pub fn search<'r, O: Observer<'r, T>>(
+        &'r self,
+        input: &MatchInput<'_>,
+        observer: O,
+    ) -> Option<Match<'r, T>> {
         let probe = Probe::new(input, self.mode != Mode::HostUri);
         if self.mode == Mode::HostUri {
             if !self.hosts_with_port.is_empty()
-                && let Some(found) = host::find(&self.hosts_with_port, input.http_host, &probe)
+                && let Some(found) =
+                    host::find(&self.hosts_with_port, input.http_host, &probe, observer)
             {
                 return Some(found);
             }
-            if let Some(found) = host::find(&self.hosts, input.host.as_bytes(), &probe) {
+            if let Some(found) = host::find(&self.hosts, input.host.as_bytes(), &probe, observer) {
                 return Some(found);
             }
         }
-        candidate::find(&self.anywhere, &probe)
+        candidate::find(&self.anywhere, &probe, observer)
+    }
+
+    /// Every route filed under a host whose path pattern fits, whatever the host; of interest when
+    /// nothing was found. It looks at all there are.
+    pub fn with_path<'r>(&'r self, path: &str) -> impl Iterator<Item = &'r Candidate<T>> {
+        let mut found = Vec::new();
+        for hosts in [&self.hosts_with_port, &self.hosts] {
+            hosts.visit(|node| {
+                for paths in node.slots().into_iter().flatten().flatten() {
+                    paths.visit(|node| {
+                        let lists = node.slots().into_iter().flatten();
+                        let all = lists.flat_map(Candidates::iter);
+                        found.extend(all.filter(|candidate| candidate.fits_path(path)));
+                    });
+                }
+            });
+        }
+        found.into_iter()
     }
 
     /// Whether there are no routes.

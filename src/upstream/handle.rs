@@ -87,40 +87,57 @@ impl Upstream {
     /// # Errors
     /// When there is nothing to choose from.
     pub fn pick(&self, shape: &Shape, tried: &Tried) -> Result<InFlight, NoNode> {
-        if shape.nodes.is_empty() {
-            return Err(NoNode::Empty);
-        }
-        if let [only] = &shape.nodes[..]
-            && shape.spec.balance != Balance::LeastConn
-        {
-            return Ok(InFlight::enter(Arc::clone(only)));
-        }
-        for group in &shape.groups {
-            let found = match shape.spec.balance {
-                Balance::RoundRobin => self.by_turn(shape, group, tried),
-                Balance::LeastConn => least_busy(shape, group, tried),
-            };
-            if let Some(node) = found {
-                return Ok(InFlight::enter(node));
-            }
-        }
-        Err(NoNode::Exhausted)
+        let turn = || self.turn.fetch_add(1, Ordering::Relaxed);
+        choose(shape, tried, turn).map(|node| InFlight::enter(Arc::clone(node)))
     }
 
-    fn by_turn(&self, shape: &Shape, group: &Group, tried: &Tried) -> Option<Arc<Node>> {
-        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
-        let first = &shape.nodes[group.members[group.wheel.at(turn)?]];
-        if !tried.contains(&identity(first)) {
-            return Some(Arc::clone(first));
-        }
-        // A retry: the turns that follow, then whoever is left in order.
-        (1..group.wheel.round().min(group.members.len() as u64 * 2))
-            .filter_map(|step| group.wheel.at(turn + step))
-            .chain(group.takers(shape))
-            .map(|member| &shape.nodes[group.members[member]])
-            .find(|node| !tried.contains(&identity(node)))
-            .cloned()
+    /// The node that [`pick`](Self::pick) would choose now, for a request that is only talked
+    /// about: nobody's turn is taken.
+    ///
+    /// # Errors
+    /// When there is nothing to choose from.
+    pub fn preview(&self, shape: &Shape) -> Result<Arc<Node>, NoNode> {
+        let turn = || self.turn.load(Ordering::Relaxed);
+        choose(shape, &Tried::new(), turn).map(Arc::clone)
     }
+}
+
+fn choose<'s>(
+    shape: &'s Shape,
+    tried: &Tried,
+    turn: impl Fn() -> u64,
+) -> Result<&'s Arc<Node>, NoNode> {
+    if shape.nodes.is_empty() {
+        return Err(NoNode::Empty);
+    }
+    if let [only] = &shape.nodes[..]
+        && shape.spec.balance != Balance::LeastConn
+    {
+        return Ok(only);
+    }
+    for group in &shape.groups {
+        let found = match shape.spec.balance {
+            Balance::RoundRobin => by_turn(shape, group, tried, turn()),
+            Balance::LeastConn => least_busy(shape, group, tried),
+        };
+        if let Some(node) = found {
+            return Ok(node);
+        }
+    }
+    Err(NoNode::Exhausted)
+}
+
+fn by_turn<'s>(shape: &'s Shape, group: &Group, tried: &Tried, turn: u64) -> Option<&'s Arc<Node>> {
+    let first = &shape.nodes[group.members[group.wheel.at(turn)?]];
+    if !tried.contains(&identity(first)) {
+        return Some(first);
+    }
+    // A retry: the turns that follow, then whoever is left in order.
+    (1..group.wheel.round().min(group.members.len() as u64 * 2))
+        .filter_map(|step| group.wheel.at(turn + step))
+        .chain(group.takers(shape))
+        .map(|member| &shape.nodes[group.members[member]])
+        .find(|node| !tried.contains(&identity(node)))
 }
 
 impl Group {
@@ -135,7 +152,7 @@ impl Group {
     }
 }
 
-fn least_busy(shape: &Shape, group: &Group, tried: &Tried) -> Option<Arc<Node>> {
+fn least_busy<'s>(shape: &'s Shape, group: &Group, tried: &Tried) -> Option<&'s Arc<Node>> {
     group
         .takers(shape)
         .map(|i| group.members[i])
@@ -146,7 +163,7 @@ fn least_busy(shape: &Shape, group: &Group, tried: &Tried) -> Option<Arc<Node>> 
             let weight = |m: usize| u64::from(shape.spec.nodes[m].weight.max(1));
             (load(a) * weight(b)).cmp(&(load(b) * weight(a)))
         })
-        .map(|m| Arc::clone(&shape.nodes[m]))
+        .map(|m| &shape.nodes[m])
 }
 
 impl Shape {
@@ -241,6 +258,29 @@ mod tests {
             let hosts = tries(&upstream);
             assert_eq!(hosts.len(), 3, "{hosts:?}");
             assert_eq!(hosts[2], "127.0.0.3");
+        }
+    }
+
+    #[test]
+    fn a_preview_is_the_next_choice_and_takes_nobodys_turn() {
+        for balance in [Balance::RoundRobin, Balance::LeastConn] {
+            let spec = UpstreamSpec {
+                balance,
+                ..spec(&[
+                    ("127.0.0.1", 3, 0),
+                    ("127.0.0.2", 2, 0),
+                    ("127.0.0.3", 9, -1),
+                ])
+            };
+            let upstream = Upstream::new("u".into(), spec);
+            let shape = upstream.shape();
+            let mut busy = Vec::new();
+            for _ in 0..10 {
+                let seen = [0; 3].map(|_| upstream.preview(&shape).unwrap());
+                let picked = upstream.pick(&shape, &Tried::new()).unwrap();
+                assert!(seen.iter().all(|node| Arc::ptr_eq(node, picked.node())));
+                busy.push(picked);
+            }
         }
     }
 

@@ -30,6 +30,7 @@ impl VarSource for Fixed {
 fn check(expr: Value, expected: bool) {
     let parsed = Expr::parse(&expr).unwrap_or_else(|e| panic!("{expr}: {e}"));
     assert_eq!(parsed.eval(&Fixed), expected, "{expr}");
+    assert_eq!(parsed.unmet(&Fixed).is_empty(), expected, "{expr}");
 }
 
 /// One condition, and its negation with `!`.
@@ -234,4 +235,56 @@ fn what_is_refused() {
     let deep = (0..40).fold(json!(["a", "==", 1]), |inner, _| json!([inner]));
     let deep = Expr::parse(&deep).unwrap_err().to_string();
     assert!(deep.ends_with(": groups nested deeper than 32"), "{deep}");
+}
+
+#[test]
+fn what_decided_is_named_with_its_place() {
+    let check = |expr: Value, expected: &[&str]| {
+        let unmet = Expr::parse(&expr).unwrap().unmet(&Fixed);
+        let line = |u: Unmet| {
+            let found = u.found.unwrap_or_else(|| "(absent)".into());
+            format!("{} {}, found {found}", u.at, u.condition)
+        };
+        let lines: Vec<String> = unmet.into_iter().map(line).collect();
+        assert_eq!(lines, expected, "{expr}");
+    };
+    check(json!([["arg_n", "==", "5"]]), &[]);
+    check(
+        json!([
+            ["arg_n", "==", "5"],
+            ["http_x_canary", "==", "v2"],
+            ["arg_n", ">", 9]
+        ]),
+        &["[1] http_x_canary == v2, found (absent)"],
+    );
+    check(
+        json!([["OR", ["arg_n", "==", "6"], ["http_x", "~*", "^a"]]]),
+        &[
+            "[0][1] arg_n == 6, found 5",
+            "[0][2] http_x ~* ^a, found Hello",
+        ],
+    );
+    check(
+        json!(["!OR", ["arg_n", "==", "6"], ["arg_n", "==", "5"]]),
+        &["[2] arg_n ~= 5, found 5"],
+    );
+    check(
+        json!([
+            "!AND",
+            ["arg_n", "in", ["5", 7]],
+            ["remote_addr", "ipmatch", "10.0.0.0/8"]
+        ]),
+        &[
+            "[1] arg_n ! in [5, 7], found 5",
+            "[2] remote_addr ! ipmatch [10.0.0.0/8], found 10.1.2.3",
+        ],
+    );
+    check(
+        json!([["arg_n", "!", ">", 4], ["arg_empty", "==", ""]]),
+        &["[0] arg_n ! > 4, found 5"],
+    );
+    check(
+        json!([["arg_empty", "~=", ""]]),
+        &["[0] arg_empty ~= \"\", found "],
+    );
 }

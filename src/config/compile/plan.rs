@@ -150,6 +150,12 @@ impl Plan {
 
     /// Merges instances of several levels: of two with the same name the higher level wins, whole.
     pub fn merge(levels: &[(Level, &[Arc<Instance>])]) -> Plan {
+        let chosen = Plan::choose(levels).into_iter();
+        Plan::of(chosen.map(|(level, instance)| (level, &**instance)))
+    }
+
+    /// The instances that [`merge`](Self::merge) makes a plan of, those that are disabled included.
+    pub fn choose<'a>(levels: &[(Level, &'a [Arc<Instance>])]) -> Vec<(Level, &'a Arc<Instance>)> {
         let mut chosen: Vec<(Level, &Arc<Instance>)> = Vec::new();
         for &(level, instances) in levels {
             for instance in instances {
@@ -162,11 +168,7 @@ impl Plan {
                 }
             }
         }
-        Plan::of(
-            chosen
-                .into_iter()
-                .map(|(level, instance)| (level, &**instance)),
-        )
+        chosen
     }
 
     /// A plan of instances that are all to run.

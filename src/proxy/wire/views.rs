@@ -33,8 +33,10 @@ impl<'a> WireReq<'a> {
 
 impl ReqView for WireReq<'_> {
     fn method(&self) -> &str {
-        // Other methods do not come here.
-        self.head.known_method.unwrap_or_default()
+        // Other methods do not come here to be carried, but may be asked about.
+        self.head.known_method.unwrap_or_else(|| {
+            std::str::from_utf8(self.head.method.of(self.buf)).unwrap_or_default()
+        })
     }
     fn target(&self) -> &[u8] {
         self.head.target.of(self.buf)
