@@ -23,6 +23,7 @@ use crate::config::snapshot::Live;
 use crate::config::writer::{Report, SharedReport, Writer};
 use crate::load::{Loaded, Source, hostname, load, workshop};
 use crate::observe::access_log::{self, AccessLog};
+use crate::observe::error_log;
 use crate::observe::status::{MetricsPage, StatusPage};
 use crate::open_files;
 use crate::proxy::core::{ClientLimits, Core, Stats};
@@ -70,7 +71,7 @@ pub fn run(config: &Path, upgrade: bool) -> ExitCode {
         Ok(read) => read,
         Err(problems) => return refused(&problems),
     };
-    if let Err(error) = start_log(&settings) {
+    if let Err(error) = error_log::start(&settings.error_log) {
         eprintln!("the log cannot be opened: {error}");
         return ExitCode::FAILURE;
     }
@@ -262,40 +263,6 @@ fn serve(
     server.run(RunArgs {
         shutdown_signal: Box::new(signals),
     });
-    Ok(())
-}
-
-fn start_log(settings: &Settings) -> std::io::Result<()> {
-    use tracing_subscriber::EnvFilter;
-    // Pingora's own lines below `warn` are about every connection.
-    let filter = format!(
-        "{0},pingora_core={1},pingora_proxy={1}",
-        settings.error_log.level, "warn"
-    );
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(filter));
-    let builder = tracing_subscriber::fmt().with_env_filter(filter);
-    match &settings.error_log.path {
-        Some(path) => {
-            if let Some(folder) = path.parent() {
-                std::fs::create_dir_all(folder)?;
-            }
-            let file = std::fs::OpenOptions::new()
-                .create(true)
-                .append(true)
-                .open(path)?;
-            builder
-                .with_ansi(false)
-                .with_writer(std::sync::Mutex::new(file))
-                .init();
-        }
-        None => {
-            let colours = std::io::IsTerminal::is_terminal(&std::io::stderr());
-            builder
-                .with_ansi(colours)
-                .with_writer(std::io::stderr)
-                .init();
-        }
-    }
     Ok(())
 }
 

@@ -9,9 +9,9 @@ use lockgate_plugin::request::ServerFacts;
 use lockgate_plugin::target::MatchOptions;
 
 use super::head::AddressRules;
-use super::limited_log::LogLimit;
 use crate::config::snapshot::Live;
 use crate::observe::access_log::AccessLog;
+use crate::observe::log_limit::LogLimit;
 
 /// The process as a request sees it.
 pub struct Core {

@@ -211,6 +211,7 @@ impl Front {
                 conn: client.conn.clone(),
                 requests: client.requests,
                 exchange: begun,
+                handed: Some(Counted::head(&self.core.stats)),
                 // Pingora looks at one `Connection` field; there may be more.
                 last: !whole || !head.persistent,
             })));

@@ -61,6 +61,8 @@ pub struct Front {
     pub requests: u32,
     /// Begun already, where the head alone did not decide the lane.
     pub exchange: Option<Box<Exchange>>,
+    /// Counts the request until the lane does: a drain waits for it from its head on.
+    pub handed: Option<Counted>,
     /// No request may follow on the connection: the client said so, or the end of this one's body
     /// was not seen by the strict check.
     pub last: bool,
@@ -205,6 +207,9 @@ impl ProxyHttp for General {
 
     async fn request_filter(&self, session: &mut Session, lane: &mut Lane) -> Result<bool> {
         lane.counted = Some(Counted::request(&self.core.stats));
+        if let Some(front) = &mut lane.front {
+            front.handed = None;
+        }
         let limits = &self.core.limits;
         let down = session.as_downstream_mut();
         down.set_read_timeout(Some(limits.body));

@@ -12,7 +12,6 @@ pub mod fields;
 pub mod front;
 pub mod general;
 pub mod head;
-pub mod limited_log;
 pub mod line;
 pub mod local;
 pub mod locate;
