@@ -155,7 +155,8 @@ def floor(stand, name, tls, workers, connections):
 
 
 def lockgate(stand, name, tls=False, workers=1, connections=CONNECTIONS):
-    """lockgate with one route; words of the name say which lane, which plugins and whether it logs."""
+    """lockgate with one route; words of the name say which lane, which plugins, whether workers
+    keep their tasks and whether it logs."""
     del connections  # Its limit is higher.
     port, plain, status = free_port(), free_port(), free_port()
     conf = stand.folder / f"lockgate-{port}" / "conf"
@@ -170,7 +171,8 @@ def lockgate(stand, name, tls=False, workers=1, connections=CONNECTIONS):
             "enable_access_log": "access log" in name,
             "upstream": {"keepalive": 1024, "keepalive_requests": FOREVER}}},
         "plugin_attr": {"prometheus": {"enable_export_server": False}},
-        "lockgate": {"engine": "general" if "general" in name else "auto"},
+        "lockgate": {"engine": "general" if "general" in name else "auto",
+                     "work_stealing": "own tasks" not in name},
     }
     # JSON is YAML.
     (conf / "config.yaml").write_text(json.dumps(settings))

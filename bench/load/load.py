@@ -15,6 +15,8 @@ from stand import BOTH, BULK_CONNECTIONS, GATEWAY_CORE, LOAD_CORE, Stand
 from workloads import PLAIN, SMALL, chosen
 
 TWO = "two-workers"
+# Workers that do not take over each other's tasks.
+OWN_TASKS = ("lockgate, own tasks", "lockgate, general, own tasks")
 # The lowest priority: the load generator takes what the gateway and the upstream leave.
 NICE = 19
 REST = ["req/s", "p50 ms", "p99 ms", "RSS MiB", "failed"]
@@ -54,7 +56,7 @@ def main():
 
 def rounds(stand, args, workload, label, workers=1, cores=GATEWAY_CORE):
     """Medians for each contender of a workload."""
-    names = PLAIN if workers > 1 else workload.contenders
+    names = (*PLAIN, *OWN_TASKS) if workers > 1 else workload.contenders
     running = [stand.start(contender(stand, name, tls=workload.tls, workers=workers), [workload], cores=cores)
                for name in names if name == workload.nginx or args.only in name]
     more = {"cores": BOTH, "threads": 2, "nice": NICE} if workers > 1 else {}

@@ -15,8 +15,8 @@ use crate::link::Link;
 const SWEEP: Duration = Duration::from_secs(1);
 
 /// A connection that was parked for less is likely to be open: who closes idle connections waits
-/// longer.
-const JUST_NOW: Duration = Duration::from_millis(5);
+/// longer. It also bounds for how long a surplus byte of the node may go unseen.
+const JUST_NOW: Duration = Duration::from_millis(1);
 /// So many in a row have to be found open before that is relied on.
 const TRUSTED: u32 = 64;
 /// Then still one request in so many of a connection asks the kernel.
