@@ -31,6 +31,7 @@ need cmake cmake "zlib-ng's build"
 need pkg-config pkg-config "finds OpenSSL"
 need /usr/include/openssl/ssl.h libssl-dev "OpenSSL headers: TLS comes from the system's library"
 need protoc protobuf-compiler "etcd's protocol is compiled from its definition"
+need /usr/include/google/protobuf/descriptor.proto libprotobuf-dev "the definitions that etcd's protocol builds on"
 case $purpose in
   build)
     need etcd etcd-server "the tests start one"
