@@ -14,6 +14,8 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc;
 
+use crate::config::keeper::Keeper;
+use crate::config::report::SharedReport;
 use crate::config::writer::Writer;
 use crate::load::Source;
 use crate::settings::Settings;
@@ -26,7 +28,12 @@ const CONFIG_NICE: i32 = 5;
 
 /// The thread that changes the configuration: reading, compiling, swapping and freeing what was
 /// replaced happen beside the workers, never on them.
-pub(crate) fn start_config_thread(writer: Writer, source: Source) -> anyhow::Result<()> {
+pub(crate) fn start_config_thread(
+    writer: Writer,
+    source: Source,
+    keeper: Option<Keeper>,
+    report: SharedReport,
+) -> anyhow::Result<()> {
     let runtime = runtime()?;
     std::thread::Builder::new()
         .name("config".into())
@@ -42,11 +49,16 @@ pub(crate) fn start_config_thread(writer: Writer, source: Source) -> anyhow::Res
                         Source::File(file) => file.run(updates).await,
                         Source::Store(source, _) => {
                             let store = Arc::clone(source.store());
-                            tokio::join!(source.run(updates), store.tend());
+                            tokio::join!(source.run(updates, report), store.tend());
                         }
                     }
                 };
-                tokio::join!(read, writer.run(rx));
+                let keep = async {
+                    if let Some(keeper) = keeper {
+                        keeper.run().await;
+                    }
+                };
+                tokio::join!(read, writer.run(rx), keep);
             });
         })?;
     Ok(())

@@ -4,8 +4,8 @@
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use lockgate_plugin::request::ServerFacts;
@@ -19,10 +19,14 @@ use pingora_core::services::listening::Service;
 
 use crate::admin::{self, Admin, Parts as AdminParts};
 use crate::background;
+use crate::config::graph::Graph;
+use crate::config::keeper::Keeper;
+use crate::config::report::{Report, Saved, SharedReport};
 use crate::config::snapshot::Live;
-use crate::config::writer::{Report, SharedReport, Writer};
-use crate::load::{Loaded, Source, hostname, load, workshop};
+use crate::config::writer::Writer;
+use crate::load::{Loaded, Purpose, Remote, Source, hostname, load, workshop};
 use crate::observe::access_log::{self, AccessLog};
+use crate::observe::config_metrics::ConfigMetrics;
 use crate::observe::error_log;
 use crate::observe::status::{MetricsPage, StatusPage};
 use crate::open_files;
@@ -91,7 +95,7 @@ pub fn run(config: &Path, upgrade: bool) -> ExitCode {
         RESTART_LIMIT
     };
     let (resolver, lookups) = Resolver::new();
-    let loaded = match load(&settings, Some(resolver), patience) {
+    let loaded = match load(&settings, Some(resolver), Purpose::Serving { patience }) {
         Ok(loaded) => loaded,
         Err((problems, _)) => return refused(&problems),
     };
@@ -173,29 +177,23 @@ fn serve(
         source,
         rejected,
         metrics,
+        remote,
         ..
     } = loaded;
     let live = Arc::new(Live::new(graph.snapshot()));
     let stats = Arc::new(Stats::default());
-    let report: SharedReport = Arc::default();
-    *report
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner) = Report {
-        revision: graph.revision(),
-        loaded_at: Some(SystemTime::now()),
-        source: source.describe(),
-        resources: graph.len(),
-        rejected: Vec::new(),
-    };
+    let report = first_report(&graph, &source, remote.as_ref());
     let core = Arc::new(core(settings, Arc::clone(&live), Arc::clone(&stats))?);
     let store = source.store().cloned();
     let workshop = workshop(settings, &metrics);
     let read = match &source {
-        Source::Store(_, revision) => *revision,
-        Source::File(_) => 0,
+        Source::Store(_, revision) => Some(*revision),
+        Source::File(_) => None,
     };
+    let mirror = remote.as_ref().map(|remote| Arc::clone(&remote.mirror));
     let writer = Writer::new(graph, Arc::clone(&live), Arc::clone(&report));
-    let writer = writer.started(rejected, read);
+    let writer = writer.mirrored(mirror.clone()).started(rejected, read);
+    let keeper = remote.map(|remote| Keeper::new(remote.mirror, remote.place, Arc::clone(&report)));
 
     let proxy = pingora_proxy::http_proxy(&server.configuration, General::new(Arc::clone(&core)));
     let proxy = Arc::new(with_http2(proxy, settings));
@@ -220,7 +218,13 @@ fn serve(
     }
     if settings.prometheus.enable_export_server {
         let path = settings.prometheus.export_uri.clone();
+        let prefix = &settings.prometheus.metric_prefix;
+        let (registry, report) = (metrics.registry(), Arc::clone(&report));
+        let config = ConfigMetrics::register(registry, prefix, report, mirror);
         let page = MetricsPage {
+            config: config
+                .map_err(|error| tracing::error!(%error, "no metrics of the configuration"))
+                .ok(),
             metrics,
             path,
             stats: Arc::clone(&stats),
@@ -244,7 +248,7 @@ fn serve(
         server.add_service(admin_service(conf, admin)?);
         tracing::info!(address = %conf.listen, "listening for the Admin API");
     }
-    background::start_config_thread(writer, source)?;
+    background::start_config_thread(writer, source, keeper, Arc::clone(&report))?;
     background::start_upkeep_thread(lookups, sweeper)?;
     background::start_readiness_thread(settings, listening)?;
     exit_when_idle(server.watch_execution_phase(), Arc::clone(&stats));
@@ -264,6 +268,30 @@ fn serve(
         shutdown_signal: Box::new(signals),
     });
     Ok(())
+}
+
+/// What is told before anything changes.
+fn first_report(graph: &Graph, source: &Source, remote: Option<&Remote>) -> SharedReport {
+    let mut report = Report {
+        revision: graph.revision(),
+        loaded_at: Some(SystemTime::now()),
+        source: source.describe(),
+        resources: graph.len(),
+        ..Report::default()
+    };
+    if source.store().is_some() {
+        report.found();
+    }
+    if let Some(remote) = remote {
+        report.last_good = Some(Saved::default());
+        if let Some(why) = &remote.degraded {
+            report.degrade(why);
+        }
+        if let Some(error) = &remote.away {
+            report.lost(error);
+        }
+    }
+    Arc::new(Mutex::new(report))
 }
 
 /// What `Server` says.

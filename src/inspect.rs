@@ -3,14 +3,13 @@
 
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use lockgate_plugin::{Problem, Problems};
 
 use crate::config::graph::Graph;
 use crate::config::snapshot::Target;
 use crate::gateway;
-use crate::load::{Loaded, load};
+use crate::load::{Loaded, Purpose, load};
 use crate::router::Listed;
 use crate::settings::{Settings, SourceKind};
 use crate::store::Embedded;
@@ -26,7 +25,7 @@ pub fn check(config: &Path) -> ExitCode {
         println!("ok: settings; {} {why}", settings.source);
         return ExitCode::SUCCESS;
     }
-    match load(&settings, None, Duration::ZERO) {
+    match load(&settings, None, Purpose::Looking) {
         Ok(Loaded {
             graph,
             rejected,
@@ -89,7 +88,7 @@ pub fn routes(config: &Path) -> ExitCode {
         Ok((settings, _)) => settings,
         Err(problems) => return failed(&[], &problems),
     };
-    match load(&settings, None, Duration::ZERO) {
+    match load(&settings, None, Purpose::Looking) {
         Ok(loaded) => {
             print_routes(&loaded.graph);
             ExitCode::SUCCESS

@@ -1,5 +1,7 @@
 //! Reading and compiling the configuration for the first time, from whatever holds it.
 
+mod remote;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,9 +15,26 @@ use crate::config::compile::instance::Workshop;
 use crate::config::graph::Graph;
 use crate::config::source::file::{FileSource, Format};
 use crate::config::source::store::StoreSource;
-use crate::settings::{EtcdSettings, Settings, SourceKind};
+use crate::settings::{Settings, SourceKind};
 use crate::store::{Embedded, Memory, Store, StoreError};
 use crate::upstream::Resolver;
+
+pub use remote::Remote;
+
+/// Between tries to read a store in this process. They do not fail; there has to be one.
+const RESYNC: Duration = Duration::from_secs(5);
+
+/// What a configuration is read for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// To serve it.
+    Serving {
+        /// How long another process may take to let go of an embedded store.
+        patience: Duration,
+    },
+    /// To see what it comes to.
+    Looking,
+}
 
 /// A configuration that was read and compiled.
 pub struct Loaded {
@@ -29,6 +48,8 @@ pub struct Loaded {
     pub warnings: Vec<Problem>,
     /// The metrics that the plugins feed.
     pub metrics: Arc<Metrics>,
+    /// What is kept of a store that is somewhere else.
+    pub remote: Option<Remote>,
 }
 
 /// Where changes come from.
@@ -60,14 +81,13 @@ impl Source {
 /// Reads and compiles the configuration. A file is taken whole or not at all: at the start there is
 /// no previous version of anything to fall back to. A store is not edited by hand, and what it
 /// holds was checked when it was written: what is not valid any more is left out and reported.
-/// `patience` is how long another process may take to let go of an embedded store.
 ///
 /// # Errors
 /// Every problem, and the warnings that were found on the way.
 pub fn load(
     settings: &Settings,
     resolver: Option<Resolver>,
-    patience: Duration,
+    purpose: Purpose,
 ) -> Result<Loaded, (Problems, Vec<Problem>)> {
     let alone = |problems| (problems, Vec::new());
     let metrics = metrics(settings).map_err(alone)?;
@@ -76,6 +96,10 @@ pub fn load(
         SourceKind::Yaml(path) => file(graph, metrics, path, Format::Yaml),
         SourceKind::Json(path) => file(graph, metrics, path, Format::Json),
         SourceKind::Embedded(path) => {
+            let patience = match purpose {
+                Purpose::Serving { patience } => patience,
+                Purpose::Looking => Duration::ZERO,
+            };
             let store = Embedded::open(path, patience).map_err(|e| alone(failed(&e)))?;
             stored(graph, metrics, Arc::new(store), settings).map_err(|e| alone(failed(&e)))
         }
@@ -84,21 +108,9 @@ pub fn load(
             stored(graph, metrics, store, settings).map_err(|e| alone(failed(&e)))
         }
         SourceKind::Etcd(etcd) => {
-            let store = connect(etcd).map_err(|e| alone(failed(&e)))?;
-            stored(graph, metrics, store, settings).map_err(|e| alone(failed(&e)))
+            remote::load(graph, metrics, settings, etcd, purpose).map_err(|e| alone(failed(&e)))
         }
     }
-}
-
-#[cfg(feature = "etcd")]
-fn connect(etcd: &EtcdSettings) -> Result<Arc<dyn Store>, StoreError> {
-    Ok(Arc::new(crate::store::Etcd::open(etcd)?))
-}
-
-#[cfg(not(feature = "etcd"))]
-fn connect(_: &EtcdSettings) -> Result<Arc<dyn Store>, StoreError> {
-    let text = "this binary was built without the feature `etcd`";
-    Err(StoreError::new("etcd cannot be used", text))
 }
 
 fn failed(error: &StoreError) -> Problems {
@@ -142,6 +154,7 @@ fn file(
             rejected: Problems::default(),
             warnings,
             metrics,
+            remote: None,
         }),
         Err(problems) => Err((problems, warnings)),
     }
@@ -157,14 +170,18 @@ fn stored(
         .enable_all()
         .build()
         .map_err(|e| StoreError::new("cannot read the store", e))?;
-    let (source, all) = runtime.block_on(StoreSource::open(store, settings.keyring.clone()))?;
-    let applied = graph.apply(all.changes);
+    let mut source = StoreSource::new(store, settings.keyring.clone(), RESYNC);
+    // What was never read before is not emptied.
+    let all = runtime.block_on(source.read())?;
+    let (changes, revision) = all.map_or((Vec::new(), 0), |all| (all.changes, all.revision));
+    let applied = graph.apply(changes);
     Ok(Loaded {
         graph,
-        source: Source::Store(source, all.revision),
+        source: Source::Store(source, revision),
         rejected: applied.problems,
         warnings: applied.warnings.into_iter().collect(),
         metrics,
+        remote: None,
     })
 }
 

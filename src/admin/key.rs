@@ -3,9 +3,10 @@
 #![allow(clippy::print_stderr)] // A secret goes to whoever started the process, not into the log.
 
 use std::fs::OpenOptions;
-use std::io::{ErrorKind, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::{ErrorKind, Read};
 use std::path::Path;
+
+use crate::store::durable;
 
 /// Random bytes of a key: as many as the digest it is compared by is worth guessing.
 const BYTES: usize = 16;
@@ -35,17 +36,10 @@ pub fn kept_in(file: &Path) -> anyhow::Result<String> {
         Err(e) if e.kind() == ErrorKind::NotFound => {
             let key = made()?;
             if let Some(folder) = file.parent() {
-                std::fs::create_dir_all(folder).map_err(failed)?;
+                durable::make_folder(folder).map_err(failed)?;
             }
-            let mut open = OpenOptions::new()
-                .write(true)
-                .create_new(true)
-                .mode(0o600)
-                .open(file)
-                .map_err(failed)?;
-            open.write_all(format!("{key}\n").as_bytes())
-                .map_err(failed)?;
-            open.sync_all().map_err(failed)?;
+            // Whole or not at all: an empty file would keep the next start from making one.
+            durable::replace(file, durable::line(&key)).map_err(failed)?;
             eprintln!(
                 "admin key: {key}\nMade for this gateway and kept in {}; send it as X-API-KEY. It is not shown again.",
                 file.display()

@@ -184,13 +184,8 @@ impl Admin {
             txn.guards.extend(guards);
         }
         if target.kind == Kind::Consumer {
-            let own = self.store.list(&format!("{path}/credentials/")).await?;
-            txn.guards.push(Guard::Unchanged("consumers", own.revision));
-            let own = own
-                .items
-                .iter()
-                .map(|item| Op::Delete(item.path.to_string()));
-            txn.ops.extend(own);
+            // None is made meanwhile: that needs the consumer.
+            txn.ops.push(Op::DeleteAll(format!("{path}/credentials/")));
         }
         let key = Value::from(format!("{}{path}", self.store.prefix()));
         Ok((

@@ -1,7 +1,7 @@
 //! The one task that changes the configuration.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use lockgate_plugin::{Problem, Problems};
@@ -9,8 +9,10 @@ use tokio::sync::{mpsc, watch};
 
 use super::graph::{Applied, Change, Graph};
 use super::kind::Key;
+use super::report::{Report, SharedReport};
 use super::snapshot::{Live, Snapshot};
-use super::source::{Batch, Changes, Update};
+use super::source::{Batch, Changes, Raw, Update};
+use crate::store::Mirror;
 
 /// How often replaced snapshots are looked at while requests hold some. Some are large, and the
 /// next change may be hours away.
@@ -18,24 +20,6 @@ const RETIRED_LOOK: Duration = Duration::from_secs(1);
 
 /// Problems that the status page shows.
 const MOST_REPORTED: usize = 200;
-
-/// What the status page shows of the configuration.
-#[derive(Clone, Default)]
-pub struct Report {
-    /// The revision in use.
-    pub revision: u64,
-    /// When it came into use.
-    pub loaded_at: Option<SystemTime>,
-    /// Where it comes from.
-    pub source: String,
-    /// How many resources are in it.
-    pub resources: usize,
-    /// What was not taken when the source was read last. The previous versions stay in use.
-    pub rejected: Vec<Problem>,
-}
-
-/// The report, shared with the status page.
-pub type SharedReport = Arc<Mutex<Report>>;
 
 /// Owns the graph.
 pub struct Writer {
@@ -49,6 +33,8 @@ pub struct Writer {
     rejected: BTreeMap<String, Vec<Problem>>,
     /// The revision of the store that requests see.
     in_use: watch::Sender<u64>,
+    /// What is kept of a store that is somewhere else.
+    mirror: Option<Arc<Mirror>>,
 }
 
 impl Writer {
@@ -61,7 +47,15 @@ impl Writer {
             retired: Vec::new(),
             rejected: BTreeMap::new(),
             in_use: watch::Sender::new(0),
+            mirror: None,
         }
+    }
+
+    /// Has a mirror follow what the store holds and what of it is in use.
+    #[must_use]
+    pub fn mirrored(mut self, mirror: Option<Arc<Mirror>>) -> Writer {
+        self.mirror = mirror;
+        self
     }
 
     /// The revision of the store that requests see, as it grows.
@@ -69,14 +63,16 @@ impl Writer {
         self.in_use.subscribe()
     }
 
-    /// Tells of what was not taken at the start, and of the revision of the store it was.
+    /// Tells of what was not taken at the start, and of the revision of the store it was, if it was
+    /// one.
     #[must_use]
-    pub fn started(mut self, rejected: Problems, revision: u64) -> Writer {
+    pub fn started(mut self, rejected: Problems, revision: Option<u64>) -> Writer {
         for problem in rejected {
             let of = self.rejected.entry(problem.resource.clone());
             of.or_default().push(problem);
         }
-        self.in_use.send_replace(revision);
+        self.in_use.send_replace(revision.unwrap_or(0));
+        self.report(|report| report.store_revision = revision);
         self.note(&Applied::default());
         self
     }
@@ -111,22 +107,45 @@ impl Writer {
             applied.warnings.extend(batch.warnings);
             rejected.clear();
         });
+        self.report(|report| report.recover());
     }
 
     fn take_all(&mut self, all: Changes) {
         let changes = self.graph.only(all.changes);
         self.apply(changes, |rejected, _| rejected.clear());
-        self.in_use.send_replace(all.revision);
+        self.report(|report| report.recover());
+        self.arrived(all.revision, all.raw);
     }
 
-    fn take_changes(&mut self, Changes { changes, revision }: Changes) {
+    fn take_changes(&mut self, next: Changes) {
+        let changes = next.changes;
         let touched: Vec<String> = changes.iter().map(|c| c.key().to_string()).collect();
-        self.apply(changes, |rejected, _| {
-            for key in &touched {
-                rejected.remove(key);
+        if !changes.is_empty() {
+            self.apply(changes, |rejected, _| {
+                for key in &touched {
+                    rejected.remove(key);
+                }
+            });
+        }
+        self.arrived(next.revision, next.raw);
+    }
+
+    /// Requests see a revision of the store.
+    fn arrived(&mut self, revision: u64, raw: Option<Raw>) {
+        if let Some(mirror) = &self.mirror {
+            let taken = |path: &str| is_taken(&self.rejected, path);
+            match raw {
+                Some(Raw::Whole(listing)) => mirror.replace(listing, taken),
+                Some(Raw::Changes(events)) => mirror.change(events, revision, taken),
+                None => {}
             }
-        });
+        }
+        self.report(|report| report.store_revision = Some(revision));
         self.in_use.send_replace(revision);
+    }
+
+    fn report(&self, tell: impl FnOnce(&mut Report)) {
+        tell(&mut self.report.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
     /// Applies changes and reports. `forget` drops what is known to be rejected and may no longer be.
@@ -167,8 +186,12 @@ impl Writer {
         for problem in &problems {
             tracing::error!("configuration not read, the last good one stays: {problem}");
         }
-        let mut report = self.report.lock().unwrap_or_else(PoisonError::into_inner);
-        report.rejected = problems.into_iter().collect();
+        let problems: Vec<Problem> = problems.into_iter().collect();
+        self.report(|report| {
+            report.rejected_resources = 1;
+            report.rejected = problems;
+            report.stale.get_or_insert_with(Instant::now);
+        });
     }
 
     fn note(&self, applied: &Applied) {
@@ -184,9 +207,15 @@ impl Writer {
             report.loaded_at = Some(SystemTime::now());
         }
         report.resources = self.graph.len();
+        report.rejected_resources = self.rejected.len();
         let rejected = self.rejected.values().flatten();
         report.rejected = rejected.take(MOST_REPORTED).cloned().collect();
     }
+}
+
+/// Whether what is at a path of a store is a resource, and in use.
+pub fn is_taken<V>(rejected: &BTreeMap<String, V>, path: &str) -> bool {
+    !rejected.contains_key(path) && Key::from_path(path).is_some()
 }
 
 /// A few names for a log line.

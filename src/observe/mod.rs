@@ -1,6 +1,7 @@
 //! What the gateway tells about itself: access log, status page, metrics.
 
 pub mod access_log;
+pub mod config_metrics;
 pub mod error_log;
 pub mod log_limit;
 pub mod status;

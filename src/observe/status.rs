@@ -4,20 +4,22 @@
 //! |---|---|
 //! | `/status` | 200 `{"status":"ok"}` while the process lives |
 //! | `/status/ready` | 200, or 503 with `error` while it starts or drains |
-//! | `/status/config` | revision, age, source, and rejected resources |
+//! | `/status/config` | revision, age, source, whether the store answers, and rejected resources |
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
-use std::time::UNIX_EPOCH;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
 use http::{Response, StatusCode, header};
+use lockgate_plugin::Problem;
 use lockgate_plugins::observe::prometheus::{Metrics, Now};
 use pingora_core::apps::http_app::ServeHttp;
 use pingora_core::protocols::http::ServerSession;
 use serde_json::{Value, json};
 
-use crate::config::writer::SharedReport;
+use crate::config::report::{Report, SharedReport};
+use crate::observe::config_metrics::ConfigMetrics;
 use crate::proxy::core::Stats;
 
 /// Serves the status page.
@@ -60,35 +62,51 @@ impl StatusPage {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone();
-        let loaded_at = report
-            .loaded_at
-            .and_then(|at| at.duration_since(UNIX_EPOCH).ok());
-        let rejected: Vec<Value> = report
-            .rejected
-            .iter()
-            .map(|problem| {
-                json!({
-                    "resource": problem.resource,
-                    "path": problem.path,
-                    "message": problem.message,
-                    "hint": problem.hint,
-                    "file": problem.file,
-                    "line": problem.place.map(|(line, _)| line),
-                    "column": problem.place.map(|(_, column)| column),
-                })
-            })
-            .collect();
         json!({
             "revision": report.revision,
-            "loaded_at": loaded_at.map(|at| at.as_secs()),
+            "loaded_at": report.loaded_at.map(seconds),
             "age_seconds": report.loaded_at.and_then(|at| at.elapsed().ok()).map(|age| age.as_secs()),
             "source": report.source,
             "resources": report.resources,
-            "rejected": rejected,
+            "config_revision": report.store_revision.unwrap_or(report.revision),
+            "config_age_seconds": report.age(Instant::now()).as_secs(),
+            "degraded": report.degraded,
+            "store": report.store.as_ref().map(|store| json!({
+                "connected": store.connected,
+                "since": seconds(store.since),
+                "error": store.error,
+            })),
+            "last_good": report.last_good.as_ref().map(|saved| json!({
+                "revision": saved.revision,
+                "error": saved.error,
+            })),
+            "rejected_items": report.rejected_resources,
+            "rejected": rejected(&report),
             "connections": self.stats.connections.load(Ordering::Relaxed),
             "in_flight": self.stats.in_flight.load(Ordering::Relaxed),
         })
     }
+}
+
+/// Seconds since 1970.
+fn seconds(at: SystemTime) -> u64 {
+    let since = at.duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
+}
+
+fn rejected(report: &Report) -> Vec<Value> {
+    let shown = |problem: &Problem| {
+        json!({
+            "resource": problem.resource,
+            "path": problem.path,
+            "message": problem.message,
+            "hint": problem.hint,
+            "file": problem.file,
+            "line": problem.place.map(|(line, _)| line),
+            "column": problem.place.map(|(_, column)| column),
+        })
+    };
+    report.rejected.iter().map(shown).collect()
 }
 
 #[async_trait]
@@ -107,6 +125,8 @@ pub struct MetricsPage {
     pub path: String,
     /// What is going on.
     pub stats: Arc<Stats>,
+    /// What became of the configuration.
+    pub config: Option<ConfigMetrics>,
 }
 
 #[async_trait]
@@ -115,6 +135,9 @@ impl ServeHttp for MetricsPage {
         if session.req_header().uri.path() != self.path {
             let text = format!("metrics are at {}\n", self.path);
             return respond(404, "text/plain", text.into_bytes());
+        }
+        if let Some(config) = &self.config {
+            config.refresh();
         }
         let accepted = self.stats.accepted.load(Ordering::Relaxed);
         let now = Now {

@@ -49,7 +49,7 @@ pub(super) fn source(
         "embedded" => SourceKind::Embedded(store.to_owned()),
         "etcd" => {
             let section = section.unwrap_or("deployment.etcd");
-            SourceKind::Etcd(etcd(read, section, home, env))
+            SourceKind::Etcd(Box::new(etcd(read, section, home, env)))
         }
         // Whoever has an Admin API then sends the whole configuration through it, as in the original.
         "yaml" if has_admin => SourceKind::Memory,

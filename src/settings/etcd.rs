@@ -19,8 +19,14 @@ pub struct EtcdSettings {
     pub hosts: Vec<String>,
     /// What all keys begin with.
     pub prefix: String,
-    /// For one request.
+    /// For one request, whichever of the servers answer.
     pub timeout: Duration,
+    /// Between tries after a failure, with half of it more at random.
+    pub resync: Duration,
+    /// The longest a watch may say nothing.
+    pub watch: Duration,
+    /// How long a server that failed is not asked, while others answer.
+    pub rest: Duration,
     /// Further tries at the start.
     pub retries: u32,
     /// Name and password.
@@ -54,7 +60,10 @@ impl fmt::Debug for EtcdSettings {
 /// Overrides the list of servers, with a list in JSON. Source: APISIX.
 const HOSTS_ENV: &str = "APISIX_DEPLOYMENT_ETCD_HOST";
 
-/// What the section may hold. The last three are about how APISIX follows changes.
+/// What a server is written as.
+const ADDRESS: &str = "an address such as http://127.0.0.1:2379";
+
+/// What the section may hold.
 const KEYS: [&str; 10] = [
     "host",
     "prefix",
@@ -78,14 +87,28 @@ pub(super) fn etcd(
     known(read, path);
     let at = |name: &str| format!("{path}.{name}");
     let hosts = match env(HOSTS_ENV).filter(|text| !text.is_empty()) {
-        Some(text) => match serde_json::from_str::<Vec<String>>(&text) {
-            Ok(hosts) => hosts,
-            Err(_) => {
+        Some(text) => match serde_json::from_str::<Value>(&text) {
+            // A text may hold a password: it is not shown.
+            Ok(list @ Value::Array(_)) => hosts(&list, |place, problem| {
+                let problem = problem.map(|_| format!("expected {ADDRESS}"));
+                let (Ok(text) | Err(text)) = problem.map_err(str::to_owned);
+                read.fail(path, format!("{HOSTS_ENV}{place}: {text}"));
+            }),
+            _ => {
                 read.fail(path, format!("{HOSTS_ENV} is no list of texts in JSON"));
                 Vec::new()
             }
         },
-        None => hosts(read, &at("host")),
+        None => match read.value(&at("host")) {
+            Some(value) => hosts(value, |place, problem| {
+                let path = format!("{}{place}", at("host"));
+                match problem {
+                    Ok(wrong) => read.wrong(&path, ADDRESS, wrong),
+                    Err(text) => read.fail(&path, text),
+                }
+            }),
+            None => vec!["http://127.0.0.1:2379".to_owned()],
+        },
     };
     let user = read.text(&at("user")).filter(|user| !user.is_empty());
     let password = read.text(&at("password")).unwrap_or_default();
@@ -95,16 +118,18 @@ pub(super) fn etcd(
         hosts,
         prefix: prefix.unwrap_or_else(|| "/apisix".to_owned()),
         timeout: read.duration(&at("timeout"), Duration::from_secs(30)),
+        resync: read.duration(&at("resync_delay"), Duration::from_secs(5)),
+        watch: read.duration(&at("watch_timeout"), Duration::from_secs(50)),
+        rest: read.duration(&at("health_check_timeout"), Duration::from_secs(10)),
         retries: u32::try_from(retries).unwrap_or(2),
         user: user.map(|user| (user, password)),
         tls: tls(read, path, home),
     }
 }
 
-fn hosts(read: &mut Reader<'_>, path: &str) -> Vec<String> {
-    let Some(value) = read.value(path) else {
-        return vec!["http://127.0.0.1:2379".to_owned()];
-    };
+/// The servers of a list, or the one. `fail` is told where something is wrong: what stands there
+/// instead of an address, or what is wrong with the whole.
+fn hosts(value: &Value, mut fail: impl FnMut(&str, Result<&Value, &'static str>)) -> Vec<String> {
     let list = match value {
         Value::Array(list) => list.as_slice(),
         one => std::slice::from_ref(one),
@@ -114,15 +139,11 @@ fn hosts(read: &mut Reader<'_>, path: &str) -> Vec<String> {
         let good = |text: &&str| text.starts_with("http://") || text.starts_with("https://");
         match item.as_str().filter(good) {
             Some(text) => out.push(text.trim_end_matches('/').to_owned()),
-            None => read.wrong(
-                &format!("{path}[{at}]"),
-                "an address such as http://127.0.0.1:2379",
-                item,
-            ),
+            None => fail(&format!("[{at}]"), Ok(item)),
         }
     }
     if list.is_empty() {
-        read.fail(path, "there is no server in the list");
+        fail("", Err("there is no server in the list"));
     }
     out
 }

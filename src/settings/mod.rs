@@ -124,7 +124,7 @@ pub enum SourceKind {
     /// The embedded store, changed through the Admin API: `lockgate.store`.
     Embedded(PathBuf),
     /// etcd, in APISIX's layout: `deployment.etcd`.
-    Etcd(EtcdSettings),
+    Etcd(Box<EtcdSettings>),
     /// Nothing but memory: the whole configuration is sent through the Admin API.
     Memory,
     /// `apisix.yaml` beside the settings.
@@ -210,6 +210,9 @@ pub struct ErrorLog {
 pub struct Own {
     /// Where the admin key is kept when none is configured: beside `store`.
     pub admin_key: PathBuf,
+    /// Where the configuration of a store that is somewhere else is kept for a start without it:
+    /// beside `store`.
+    pub last_good: PathBuf,
     /// Where a successor waits for the listening sockets.
     pub upgrade_sock: PathBuf,
     /// Whether workers share their work.
@@ -343,6 +346,7 @@ fn settings(
     };
     let own = Own {
         admin_key: store.with_file_name("admin.key"),
+        last_good: store.with_file_name("last-good"),
         upgrade_sock: home.path(
             &read
                 .text("lockgate.upgrade_sock")

@@ -263,6 +263,9 @@ fn etcd() {
     );
     assert_eq!(etcd.timeout, Duration::from_secs(3));
     assert_eq!(etcd.retries, 0);
+    assert_eq!(etcd.watch, Duration::from_secs(50));
+    assert_eq!(etcd.resync, Duration::from_secs(5));
+    assert_eq!(etcd.rest, Duration::from_secs(10));
     assert!(etcd.tls.insecure && etcd.tls.cert.is_some());
     assert!(!format!("{etcd:?}").contains("secret"));
     check(
@@ -274,6 +277,22 @@ fn etcd() {
     let hosts = [("APISIX_DEPLOYMENT_ETCD_HOST", r#"["http://e:1"]"#)];
     let (settings, _) = read("deployment: {etcd: {}}", &hosts).unwrap();
     assert_eq!(settings.source.to_string(), "etcd at http://e:1");
+    // What the environment says is checked like what the file says.
+    for (hosts, problem) in [
+        (r#"["e:1"]"#, "HOST[0]: expected an address such as http://"),
+        (
+            r#"["http://e:1", 2]"#,
+            "HOST[1]: expected an address such as http://",
+        ),
+        ("[]", "HOST: there is no server in the list"),
+        ("http://e:1", "HOST is no list of texts in JSON"),
+    ] {
+        let env = [("APISIX_DEPLOYMENT_ETCD_HOST", hosts)];
+        let found = read("deployment: {etcd: {}}", &env).err();
+        let found = found.map(|p| p.to_string()).unwrap_or_default();
+        assert!(found.contains(problem), "{hosts}: {found}");
+        assert!(!found.contains("e:1"), "{hosts}: {found}");
+    }
     for (etcd, problem) in [
         (
             "{hosts: []}",

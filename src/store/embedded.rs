@@ -4,16 +4,22 @@
 //! before it is answered. After a crash the file holds every write that was answered.
 
 use std::fs::TryLockError;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::io;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use redb::{Database, DatabaseError, Durability, ReadableDatabase, ReadableTable, TableDefinition};
+use redb::backends::FileBackend;
+use redb::{
+    Database, DatabaseError, Durability, ReadableDatabase, ReadableTable, StorageBackend,
+    TableDefinition,
+};
 
 use super::memory::{Disk, Memory};
 use super::state::{Seconds, State, Write};
-use super::{Commit, Item, Listing, Store, StoreError, Txn, Watch};
+use super::{Commit, Item, Listing, Store, StoreError, Txn, Watch, durable};
 
 /// Items by path: created, modified, end (0 for none), text.
 const ITEMS: TableDefinition<&str, (u64, u64, u64, &str)> = TableDefinition::new("items");
@@ -46,21 +52,11 @@ impl Embedded {
             .parent()
             .filter(|folder| !folder.as_os_str().is_empty())
         {
-            let made = std::fs::DirBuilder::new()
-                .recursive(true)
-                .mode(0o700)
-                .create(folder);
-            made.map_err(|e| {
+            durable::make_folder(folder).map_err(|e| {
                 StoreError::new(format!("cannot make the folder {}", folder.display()), e)
             })?;
         }
-        let database = open(path, patience)?;
-        let state = read(&database)
-            .map_err(|e| StoreError::new(format!("cannot read {}", path.display()), e))?;
-        let disk = File {
-            path: path.to_owned(),
-            database: Some(database),
-        };
+        let (disk, state) = opened(path, patience)?;
         Ok(Embedded {
             memory: Memory::over(state, Box::new(disk)),
             // Whoever looks for it may be somewhere else.
@@ -83,10 +79,27 @@ impl Embedded {
     }
 }
 
-fn open(path: &Path, patience: Duration) -> Result<Database, StoreError> {
+/// The file, and what is in it.
+fn opened(path: &Path, patience: Duration) -> Result<(File, State), StoreError> {
+    let bytes = locked(path, patience)?;
+    let failed = |e| StoreError::new(format!("cannot read {}", path.display()), e);
+    let database = database(&bytes).map_err(|e| failed(e.into()))?;
+    let state = read(&database).map_err(failed)?;
+    // A file that was just made is there after a crash, too.
+    durable::sync_entry(path).map_err(|e| failed(e.into()))?;
+    let disk = File {
+        path: path.to_owned(),
+        bytes,
+        database: Some(database),
+    };
+    Ok((disk, state))
+}
+
+/// The file, which no other process has until this is dropped.
+fn locked(path: &Path, patience: Duration) -> Result<Arc<dyn StorageBackend>, StoreError> {
     let until = Instant::now() + patience;
     loop {
-        match open_once(path) {
+        match locked_once(path) {
             Err(DatabaseError::DatabaseAlreadyOpen) if Instant::now() < until => {
                 #[allow(clippy::disallowed_methods)] // At start, before any worker runs.
                 std::thread::sleep(LOOK);
@@ -106,7 +119,7 @@ fn open(path: &Path, patience: Duration) -> Result<Database, StoreError> {
     }
 }
 
-fn open_once(path: &Path) -> Result<Database, DatabaseError> {
+fn locked_once(path: &Path) -> Result<Arc<dyn StorageBackend>, DatabaseError> {
     let file = std::fs::OpenOptions::new()
         .read(true)
         .write(true)
@@ -121,9 +134,36 @@ fn open_once(path: &Path) -> Result<Database, DatabaseError> {
         file.set_permissions(std::fs::Permissions::from_mode(0o600))
             .map_err(redb::StorageError::from)?;
     }
+    Ok(Arc::new(FileBackend::new(file)?))
+}
+
+fn database(bytes: &Arc<dyn StorageBackend>) -> Result<Database, DatabaseError> {
     Database::builder()
         .set_cache_size(CACHE_BYTES)
-        .create_file(file)
+        .create_with_backend(Bytes(Arc::clone(bytes)))
+}
+
+/// The file as redb sees it. What locks it is not redb's: after a failure redb has to be made anew,
+/// and no other process may come in between.
+#[derive(Debug)]
+struct Bytes(Arc<dyn StorageBackend>);
+
+impl StorageBackend for Bytes {
+    fn len(&self) -> io::Result<u64> {
+        self.0.len()
+    }
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.0.read(offset, out)
+    }
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.0.set_len(len)
+    }
+    fn sync_data(&self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.0.write(offset, data)
+    }
 }
 
 /// Everything in the file.
@@ -169,20 +209,51 @@ fn read(database: &Database) -> Result<State, Box<dyn std::error::Error + Send +
 /// The open file.
 struct File {
     path: PathBuf,
+    /// Locked.
+    bytes: Arc<dyn StorageBackend>,
     /// `None` after a failure: redb wants it opened again.
     database: Option<Database>,
 }
 
-impl Disk for File {
-    fn keep(&mut self, writes: &[Write], revision: u64) -> Result<(), StoreError> {
-        let failed = |e| StoreError::new(format!("cannot write {}", self.path.display()), e);
+impl File {
+    fn failed(&self, e: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> StoreError {
+        StoreError::new(format!("cannot write {}", self.path.display()), e)
+    }
+
+    /// Does something with the database, and lets go of it when that fails.
+    fn with<T>(
+        &mut self,
+        work: impl FnOnce(&Database) -> Result<T, Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Result<T, StoreError> {
         let database = match self.database.take() {
             Some(database) => database,
-            None => open_once(&self.path).map_err(|e| failed(e.into()))?,
+            None => database(&self.bytes).map_err(|e| self.failed(e))?,
         };
-        keep(&database, writes, revision).map_err(failed)?;
+        let done = work(&database).map_err(|e| self.failed(e))?;
         self.database = Some(database);
-        Ok(())
+        Ok(done)
+    }
+}
+
+impl Disk for File {
+    fn keep(&mut self, writes: &[Write], revision: u64) -> Result<(), StoreError> {
+        self.with(|database| keep(database, writes, revision))
+    }
+
+    fn settle(&mut self) -> Result<u64, StoreError> {
+        // What is read after a failure may not be on disk: a write that succeeds says that it is.
+        self.database = None;
+        self.with(|database| {
+            let mut txn = database.begin_write()?;
+            txn.set_durability(Durability::Immediate)?;
+            let revision = {
+                let mut numbers = txn.open_table(NUMBERS)?;
+                numbers.insert(FORMAT, THIS_FORMAT)?;
+                numbers.get(REVISION)?.map_or(0, |found| found.value())
+            };
+            txn.commit()?;
+            Ok(revision)
+        })
     }
 }
 
@@ -240,4 +311,20 @@ impl Store for Embedded {
     fn release(&self) {
         self.memory.release();
     }
+    fn retake(&self) -> Result<(), StoreError> {
+        let (disk, state) = opened(&self.path, Duration::ZERO)?;
+        let shared = &self.memory.shared;
+        if state.revision() != shared.revision() {
+            let text = "another process has written to it";
+            return Err(StoreError::new(
+                format!("cannot take {} back", self.path.display()),
+                text,
+            ));
+        }
+        shared.retake(Box::new(disk));
+        Ok(())
+    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -14,6 +14,9 @@ use super::{Commit, Event, Item, Listing, Store, StoreError, Txn, Watch, WatchEr
 pub(super) trait Disk: Send + 'static {
     /// Keeps the writes of one revision, all or none, before it returns.
     fn keep(&mut self, writes: &[Write], revision: u64) -> Result<(), StoreError>;
+
+    /// After a failure of [`keep`](Disk::keep): the last revision that is kept, for certain.
+    fn settle(&mut self) -> Result<u64, StoreError>;
 }
 
 /// Keeps nothing.
@@ -23,6 +26,17 @@ impl Disk for Nowhere {
     fn keep(&mut self, _: &[Write], _: u64) -> Result<(), StoreError> {
         Ok(())
     }
+
+    fn settle(&mut self) -> Result<u64, StoreError> {
+        Ok(0)
+    }
+}
+
+/// The disk, and what is not known of it.
+struct Writer {
+    disk: Box<dyn Disk>,
+    /// A write that failed in a way that leaves open whether it is on disk, and its revision.
+    uncertain: Option<(Vec<Write>, u64)>,
 }
 
 /// A store in memory.
@@ -34,7 +48,7 @@ pub struct Memory {
 pub(super) struct Shared {
     state: RwLock<State>,
     /// Held through a whole write. `None` once it was released.
-    disk: Mutex<Option<Box<dyn Disk>>>,
+    writer: Mutex<Option<Writer>>,
     /// The revision, for whoever waits for the next one.
     revision: signal::Sender<u64>,
 }
@@ -51,7 +65,7 @@ impl Memory {
         Memory {
             shared: Arc::new(Shared {
                 state: RwLock::new(state),
-                disk: Mutex::new(Some(disk)),
+                writer: Mutex::new(Some(Writer::new(disk))),
                 revision,
             }),
         }
@@ -69,13 +83,14 @@ impl Shared {
     }
 
     fn commit(&self, txn: Txn, now: Seconds) -> Result<Commit, StoreError> {
-        let mut disk = self.disk.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(disk) = disk.as_mut() else {
+        let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(writer) = writer.as_mut() else {
             return Err(StoreError::new(
                 "cannot write",
                 "the store was handed to another process",
             ));
         };
+        self.make_certain(writer)?;
         // Only the holder of the disk writes: what is read here stays so until it is applied.
         let (writes, revision) = {
             let state = self.state();
@@ -88,13 +103,68 @@ impl Shared {
             return Ok(Commit::Done(revision));
         }
         let revision = revision + 1;
-        disk.keep(&writes, revision)?;
-        self.state
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .apply(writes);
-        self.revision.send_replace(revision);
+        if let Err(error) = writer.disk.keep(&writes, revision) {
+            // It may be there all the same: what is answered has to agree with the disk.
+            match writer.disk.settle() {
+                Ok(kept) if kept == revision => {}
+                Ok(_) => return Err(error),
+                Err(_) => {
+                    writer.uncertain = Some((writes, revision));
+                    let text = format!("it is uncertain whether it was written: {}", error.chain());
+                    return Err(StoreError::plain(text));
+                }
+            }
+        }
+        self.apply(writes, revision);
         Ok(Commit::Done(revision))
+    }
+
+    /// Finds out what became of a write that failed, before the next one builds on it.
+    fn make_certain(&self, writer: &mut Writer) -> Result<(), StoreError> {
+        let Some((writes, revision)) = writer.uncertain.take() else {
+            return Ok(());
+        };
+        match writer.disk.settle() {
+            Ok(kept) if kept == revision => self.apply(writes, revision),
+            Ok(_) => {}
+            Err(error) => {
+                writer.uncertain = Some((writes, revision));
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    fn apply(&self, writes: Vec<Write>, revision: u64) {
+        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        state.apply(writes);
+        drop(state);
+        self.revision.send_replace(revision);
+    }
+
+    fn release(&self) {
+        let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        writer.take();
+    }
+
+    /// The disk is there again; what is in memory is what is on it.
+    pub(super) fn retake(&self, disk: Box<dyn Disk>) {
+        let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        *writer = Some(Writer::new(disk));
+    }
+
+    /// The last write.
+    pub(super) fn revision(&self) -> u64 {
+        self.state().revision()
+    }
+}
+
+impl Writer {
+    fn new(disk: Box<dyn Disk>) -> Writer {
+        Writer {
+            disk,
+            uncertain: None,
+        }
     }
 }
 
@@ -161,11 +231,12 @@ impl Store for Memory {
     }
 
     fn release(&self) {
-        self.shared
-            .disk
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        self.shared.release();
+    }
+
+    fn retake(&self) -> Result<(), StoreError> {
+        self.shared.retake(Box::new(Nowhere));
+        Ok(())
     }
 }
 

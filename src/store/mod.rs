@@ -20,10 +20,13 @@
 //! # });
 //! ```
 
+pub mod durable;
 mod embedded;
 #[cfg(feature = "etcd")]
 mod etcd;
+pub mod last_good;
 mod memory;
+mod mirror;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -37,6 +40,7 @@ pub use embedded::Embedded;
 #[cfg(feature = "etcd")]
 pub use etcd::Etcd;
 pub use memory::Memory;
+pub use mirror::{Accepted, Mirror};
 
 /// One stored resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,6 +60,18 @@ pub struct Item {
 pub struct Listing {
     /// In the order of their paths.
     pub items: Vec<Item>,
+    /// The last write they show.
+    pub revision: u64,
+    /// Which store it is: another number at the same place is a store that was made anew. 0 where
+    /// there is no telling.
+    pub identity: u64,
+}
+
+/// What is there without the texts: by path, the revision that changed it last.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Versions {
+    /// In the order of their paths.
+    pub items: Vec<(Arc<str>, u64)>,
     /// The last write they show.
     pub revision: u64,
 }
@@ -87,6 +103,9 @@ pub enum Op {
     },
     /// Deletes what is at a path; nothing there is fine.
     Delete(String),
+    /// Deletes everything whose path begins so; nothing there is fine. However much there is, it
+    /// is one write: etcd takes no more than 128 in a transaction.
+    DeleteAll(String),
 }
 
 /// Writes that happen together or not at all.
@@ -154,6 +173,14 @@ pub enum WatchError {
     /// The store no longer knows what happened since then: list again.
     #[error("the store has forgotten what changed since revision {0}")]
     Forgotten(u64),
+    /// The store is older than what was read of it: it was restored, or made anew.
+    #[error("the store is at revision {now}, and was at {after} before")]
+    WentBack {
+        /// What was read.
+        after: u64,
+        /// Where it is.
+        now: u64,
+    },
     /// The store is gone or out of reach.
     #[error("the watch broke off: {0}")]
     Broken(String),
@@ -162,7 +189,8 @@ pub enum WatchError {
 /// Tells what changes, in order.
 #[async_trait]
 pub trait Watch: Send {
-    /// The next changes, at least one, and the revision they lead to.
+    /// The next changes and the revision they lead to. None at all when only that is told: the
+    /// store is alive, and something else in it has changed.
     ///
     /// # Errors
     /// When it cannot go on.
@@ -179,6 +207,14 @@ pub struct StoreError {
 }
 
 impl StoreError {
+    /// A failure without a cause that can be named.
+    pub fn plain(doing: impl Into<String>) -> StoreError {
+        StoreError {
+            doing: doing.into(),
+            source: None,
+        }
+    }
+
     /// A failure while `doing` something.
     pub fn new(
         doing: impl Into<String>,
@@ -219,6 +255,16 @@ pub trait Store: Send + Sync {
     /// When it cannot be read.
     async fn list(&self, prefix: &str) -> Result<Listing, StoreError>;
 
+    /// What is there, without the texts: as of a revision, or if that is not known any more as of
+    /// now. To see whether whoever watches has missed something; `None` where nothing can get lost.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    async fn versions(&self, at: u64) -> Result<Option<Versions>, StoreError> {
+        let _ = at;
+        Ok(None)
+    }
+
     /// What is at a path.
     ///
     /// # Errors
@@ -234,7 +280,7 @@ pub trait Store: Send + Sync {
     /// Carries a transaction out, if its guards hold. On disk when this returns.
     ///
     /// # Errors
-    /// When it cannot be written; then nothing was.
+    /// When it cannot be written. Where the error does not say that it is uncertain, nothing was.
     async fn commit(&self, txn: Txn) -> Result<Commit, StoreError>;
 
     /// Everything that changes after a revision.
@@ -248,4 +294,12 @@ pub trait Store: Send + Sync {
 
     /// Writes nothing from now on, and lets another process have what this one held.
     fn release(&self);
+
+    /// Takes back what was let go of: the other process did not want it.
+    ///
+    /// # Errors
+    /// When another process has it, or has written to it.
+    fn retake(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
 }

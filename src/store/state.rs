@@ -65,16 +65,18 @@ impl State {
     }
 
     pub(super) fn list(&self, prefix: &str) -> Listing {
-        let from = self
-            .items
-            .range::<str, _>((Bound::Included(prefix), Bound::Unbounded));
+        let below = self.below(prefix);
         Listing {
-            items: from
-                .take_while(|(path, _)| path.starts_with(prefix))
-                .map(|(path, held)| held.item(path))
-                .collect(),
+            items: below.map(|(path, held)| held.item(path)).collect(),
             revision: self.revision,
+            identity: 0,
         }
+    }
+
+    fn below<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = (&'a Arc<str>, &'a Held)> {
+        let from = (Bound::Included(prefix), Bound::Unbounded);
+        let from = self.items.range::<str, _>(from);
+        from.take_while(move |(path, _)| path.starts_with(prefix))
     }
 
     pub(super) fn holds(&self, guard: &Guard) -> bool {
@@ -114,6 +116,10 @@ impl State {
                     if let Some((path, _)) = self.items.get_key_value(path.as_str()) {
                         writes.push(Write::Delete(Arc::clone(path)));
                     }
+                }
+                Op::DeleteAll(prefix) => {
+                    let below = self.below(&prefix);
+                    writes.extend(below.map(|(path, _)| Write::Delete(Arc::clone(path))));
                 }
             }
         }

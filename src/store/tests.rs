@@ -116,8 +116,39 @@ async fn suite(store: &dyn Store) {
     let routes = store.list("routes/").await.unwrap();
     assert_eq!(paths(&routes), ["routes/1", "routes/3"]);
 
+    // A folder goes at once, however much is in it, and nothing beside it.
+    let mut watched = store.watch(both).await.unwrap();
+    let mut put = 0;
+    for part in 0..2 {
+        let mut txn = Txn::default();
+        txn.ops.extend((0..100).map(|n| Op::Put {
+            path: format!("many/{part}{n:02}/x"),
+            text: "{}".into(),
+            ttl: None,
+        }));
+        put = done(store, txn).await;
+    }
+    done(store, Txn::put("many2/x", "{}")).await;
+    let all = done(store, Txn::of(Op::DeleteAll("many/".into()))).await;
+    assert_eq!(paths(&store.list("many").await.unwrap()), ["many2/x"]);
+    assert_eq!(
+        done(store, Txn::of(Op::DeleteAll("many/".into()))).await,
+        all
+    );
+    let (mut gone, mut at) = (0, both);
+    while at < all {
+        let (events, revision) = watched.next().await.unwrap();
+        at = revision;
+        gone += events
+            .iter()
+            .filter(|e| matches!(e, Event::Gone(..)))
+            .count();
+    }
+    assert!(gone == 200 && put < all);
+    let before = done(store, Txn::delete("many2/x")).await;
+
     // Deleting what is not there is no change; what comes back is new.
-    assert_eq!(done(store, Txn::delete("routes/10")).await, both);
+    assert_eq!(done(store, Txn::delete("routes/10")).await, before);
     let gone = done(store, Txn::delete("routes/1")).await;
     let again = done(store, Txn::put("routes/1", "{}")).await;
     let item = store.get("routes/1").await.unwrap().unwrap();
@@ -146,6 +177,7 @@ async fn suite(store: &dyn Store) {
         format!("routes/1-{gone}"),
         format!("routes/1={again}"),
     ];
+    told.retain(|line| !line.starts_with("many"));
     assert_eq!(told, expected);
 
     // From the middle, too.
@@ -322,12 +354,24 @@ mod etcd {
             let settings = EtcdSettings {
                 hosts: vec![self.url.clone()],
                 prefix: "/apisix/".into(),
-                timeout: Duration::from_secs(10),
-                retries: 10,
-                user: None,
-                tls: EtcdTls::default(),
+                ..settings(Duration::from_secs(10))
             };
             Etcd::open(&settings).unwrap_or_else(|e| panic!("{}", e.chain()))
+        }
+    }
+
+    /// Of nowhere.
+    fn settings(timeout: Duration) -> EtcdSettings {
+        EtcdSettings {
+            hosts: Vec::new(),
+            prefix: "/apisix".into(),
+            timeout,
+            resync: Duration::from_secs(1),
+            watch: Duration::from_secs(1),
+            rest: Duration::from_secs(1),
+            retries: 0,
+            user: None,
+            tls: EtcdTls::default(),
         }
     }
 
@@ -344,8 +388,66 @@ mod etcd {
         let store = server.open();
         let runtime = tokio::runtime::Builder::new_current_thread();
         let runtime = { runtime }.enable_all().build().unwrap();
+        runtime.block_on(until_it_answers(&store));
         runtime.block_on(suite(&store));
+        runtime.block_on(silent_and_ahead(&store));
         runtime.block_on(large_and_compacted(&store, &server.url));
+    }
+
+    /// It was only just started.
+    async fn until_it_answers(store: &Etcd) {
+        let start = std::time::Instant::now();
+        while let Err(error) = store.revision().await {
+            assert!(
+                start.elapsed() < Duration::from_secs(30),
+                "{}",
+                error.chain()
+            );
+        }
+    }
+
+    /// A watch that is told nothing goes on, one from the future ends, and what is there can be
+    /// compared without its texts.
+    async fn silent_and_ahead(store: &Etcd) {
+        let now = store.revision().await.unwrap();
+        let mut ahead = store.watch(now + 5).await.unwrap();
+        let ended = ahead.next().await;
+        assert!(
+            matches!(ended, Err(WatchError::WentBack { after, now: at }) if after == now + 5 && at == now),
+            "{ended:?}"
+        );
+        // Longer than the silence after which a watch counts as dead.
+        let mut silent = store.watch(now).await.unwrap();
+        let waited = tokio::time::timeout(Duration::from_millis(2500), silent.next()).await;
+        assert!(waited.is_err(), "{waited:?}");
+        let next = done(store, Txn::put("routes/silent", "{}")).await;
+        assert_eq!(silent.next().await.unwrap().1, next);
+
+        let listing = store.list("").await.unwrap();
+        let versions = |listing: &Listing| -> Vec<(Arc<str>, u64)> {
+            let of = |item: &Item| (Arc::clone(&item.path), item.modified);
+            listing.items.iter().map(of).collect()
+        };
+        let now = store.versions(next).await.unwrap().unwrap();
+        assert_eq!((now.items, now.revision), (versions(&listing), next));
+        let then = store.versions(next - 1).await.unwrap().unwrap();
+        assert_eq!(then.revision, next - 1);
+        assert_eq!(then.items.len() + 1, listing.items.len());
+        assert_ne!(listing.identity, 0);
+        // More than etcd takes is said before it is sent.
+        let ops = (0..129).map(|n| Op::Delete(format!("a/{n}")));
+        let txn = Txn {
+            ops: ops.collect(),
+            ..Txn::default()
+        };
+        assert!(
+            store
+                .commit(txn)
+                .await
+                .unwrap_err()
+                .chain()
+                .contains("at most 128")
+        );
     }
 
     async fn large_and_compacted(store: &Etcd, url: &str) {
@@ -382,25 +484,27 @@ mod etcd {
             .await
             .unwrap();
         other.put("/apisix/routes/x", "{}", None).await.unwrap();
-        let (events, _) = watch.next().await.unwrap();
-        assert!(matches!(&events[..], [Event::Put(item)] if &*item.path == "routes/x"));
+        let mut told = Vec::new();
+        while told.is_empty() {
+            told = watch.next().await.unwrap().0;
+        }
+        assert!(matches!(&told[..], [Event::Put(item)] if &*item.path == "routes/x"));
+        // Of a revision that is forgotten what is there now is told.
+        let versions = store.versions(now - 1).await.unwrap().unwrap();
+        assert_eq!(versions.revision, store.revision().await.unwrap());
     }
 
-    #[test]
-    fn nobody_there() {
+    #[tokio::test]
+    async fn nobody_there() {
         let settings = EtcdSettings {
-            hosts: vec!["http://127.0.0.1:1".into()],
-            prefix: "/apisix".into(),
-            timeout: Duration::from_millis(300),
-            retries: 1,
-            user: None,
-            tls: EtcdTls::default(),
+            hosts: vec!["http://127.0.0.1:1".into(), "http://127.0.0.1:2".into()],
+            ..settings(Duration::from_millis(300))
         };
-        let error = Etcd::open(&settings).err().unwrap();
-        assert!(
-            error
-                .chain()
-                .starts_with("cannot use etcd at http://127.0.0.1:1: ")
-        );
+        let store = Etcd::open(&settings).unwrap();
+        let error = store.list("").await.unwrap_err().chain();
+        let start = "cannot read etcd at http://127.0.0.1:1, http://127.0.0.1:2: ";
+        assert!(error.starts_with(start), "{error}");
+        assert!(store.commit(Txn::delete("routes/1")).await.is_err());
+        assert!(store.watch(1).await.is_err());
     }
 }

@@ -13,6 +13,7 @@ use super::decode::Slot;
 use super::graph::Change;
 use super::kind::Key;
 use crate::document::Document;
+use crate::store::{Event, Listing};
 
 /// What a source has to tell.
 pub enum Update {
@@ -30,6 +31,16 @@ pub struct Changes {
     pub changes: Vec<Change>,
     /// The revision of the store that they lead to.
     pub revision: u64,
+    /// The same as the store has it, where a mirror is kept of it.
+    pub raw: Option<Raw>,
+}
+
+/// What a store holds, as it is there.
+pub enum Raw {
+    /// All of it.
+    Whole(Listing),
+    /// What has changed.
+    Changes(Vec<Event>),
 }
 
 /// Everything a source holds at one moment.

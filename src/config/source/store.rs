@@ -1,22 +1,35 @@
 //! Resources from a store: everything once, then each change as it is written.
+//!
+//! A watch goes on until it breaks off, the store has forgotten what it asks for, or is older than
+//! what was read of it; then everything is read and compared: what was missed is not known, and
+//! numbers tell nothing once a store was restored. What did not change is not touched by that.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use rand::RngExt;
 use serde_json::Value;
 use tokio::sync::mpsc;
 
-use super::{Changes, Update};
+use super::{Changes, Raw, Update};
 use crate::config::graph::Change;
 use crate::config::keyring::Keyring;
 use crate::config::kind::{Key, Kind};
-use crate::store::{Event, Item, Listing, Store, StoreError, WatchError};
+use crate::config::report::{Report, SharedReport};
+use crate::store::{Event, Item, Listing, Mirror, Store, StoreError, Versions, WatchError};
 
 /// Pause after a store could not be read, doubled each time: short enough that a restart of the
 /// store is over unnoticed.
 const AGAIN_FIRST: Duration = Duration::from_millis(50);
-/// The longest pause: a store that is away must not be hammered.
-const AGAIN_LAST: Duration = Duration::from_secs(5);
+/// Of a pause or a delay, how much more it may be at random: gateways that lose one store together
+/// must not come back to it together.
+const JITTER: f64 = 0.5;
+/// How often it is compared whether what is in use is what the store holds. The watch tells of all
+/// changes; this is for the day on which it does not, and costs the store a walk over its keys.
+const CHECK_EVERY: Duration = Duration::from_secs(300);
+/// How long a change may be on its way here, when there is nothing else to tell it from one that
+/// was lost.
+const ON_ITS_WAY: Duration = Duration::from_secs(2);
 
 /// A store as a source.
 pub struct StoreSource {
@@ -24,24 +37,64 @@ pub struct StoreSource {
     keyring: Keyring,
     /// What was sent last.
     revision: u64,
+    /// Which store that was, see [`Listing::identity`].
+    identity: u64,
+    state: State,
+    /// The longest pause between tries, without jitter.
+    resync: Duration,
+    /// Where one is kept.
+    mirror: Option<Arc<Mirror>>,
+    check_every: Duration,
+}
+
+/// How what is in use stands to the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// It is what was there at `revision`.
+    Followed,
+    /// It has to be read before it can be followed.
+    Unread,
+    /// The store is empty and was not: it is followed once something is written.
+    Emptied,
+}
+
+/// Why a watch is over.
+enum Ended {
+    /// Nobody wants to know any more.
+    Unneeded,
+    /// The store does not go on.
+    Watch(WatchError),
+    /// Something is missing here, or too much.
+    Differs(Arc<str>),
 }
 
 impl StoreSource {
-    /// Reads everything in a store, and goes on from there.
-    ///
-    /// # Errors
-    /// When it cannot be read.
-    pub async fn open(
-        store: Arc<dyn Store>,
-        keyring: Keyring,
-    ) -> Result<(StoreSource, Changes), StoreError> {
-        let mut source = StoreSource {
+    /// A source that was not read yet. `resync` is the longest pause between two tries.
+    pub fn new(store: Arc<dyn Store>, keyring: Keyring, resync: Duration) -> StoreSource {
+        StoreSource {
             store,
             keyring,
             revision: 0,
-        };
-        let all = source.read().await?;
-        Ok((source, all))
+            identity: 0,
+            state: State::Unread,
+            resync: resync.max(AGAIN_FIRST),
+            mirror: None,
+            check_every: CHECK_EVERY,
+        }
+    }
+
+    /// Keeps a mirror of the store; who takes the changes into use fills it.
+    #[must_use]
+    pub fn mirrored(mut self, mirror: Arc<Mirror>) -> StoreSource {
+        self.mirror = Some(mirror);
+        self
+    }
+
+    /// What is in use is of this revision of this store, and not what is there now.
+    #[must_use]
+    pub fn behind(mut self, revision: u64, identity: u64) -> StoreSource {
+        (self.revision, self.identity) = (revision, identity);
+        self
     }
 
     /// The store.
@@ -49,36 +102,64 @@ impl StoreSource {
         &self.store
     }
 
-    /// Sends changes until the receiver is gone.
-    pub async fn run(mut self, out: mpsc::Sender<Update>) {
+    /// Reads everything in the store, and goes on from there. `None` when it is empty and must not
+    /// be taken so: it is older than what was read before, or another.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub async fn read(&mut self) -> Result<Option<Changes>, StoreError> {
+        let listing = self.store.list("").await?;
+        let before = std::mem::replace(&mut self.revision, listing.revision);
+        let known = std::mem::replace(&mut self.identity, listing.identity);
+        let is_other = known != 0 && known != listing.identity;
+        let went_back = listing.revision < before;
+        if is_other || went_back {
+            tracing::error!(
+                before,
+                now = listing.revision,
+                "the store was restored or made anew: its revision went back, or it is another"
+            );
+        }
+        let all = whole(&self.keyring, listing, self.mirror.is_some());
+        let was_emptied = self.state == State::Emptied || is_other || went_back;
+        if all.changes.is_empty() && was_emptied {
+            self.state = State::Emptied;
+            tracing::error!("the store is empty: what is in use stays until something is written");
+            return Ok(None);
+        }
+        self.state = State::Followed;
+        Ok(Some(all))
+    }
+
+    /// Sends changes until the receiver is gone. Reports whether the store can be reached.
+    pub async fn run(mut self, out: mpsc::Sender<Update>, report: SharedReport) {
+        let told = |tell: &dyn Fn(&mut Report)| {
+            tell(&mut report.lock().unwrap_or_else(PoisonError::into_inner));
+        };
         let mut pause = AGAIN_FIRST;
-        // What is in use is kept though the store is empty.
-        let mut kept = false;
         loop {
-            let ended = match self.store.watch(self.revision).await {
-                Ok(mut watch) => loop {
-                    match watch.next().await {
-                        Ok((_, revision)) if kept => break WatchError::Forgotten(revision),
-                        Ok((events, revision)) => {
-                            pause = AGAIN_FIRST;
-                            self.revision = revision;
-                            let update = Update::Changes(changes(&self.keyring, events, revision));
-                            if out.send(update).await.is_err() {
-                                return;
-                            }
+            match self.state {
+                State::Unread => {}
+                State::Followed | State::Emptied => {
+                    match self.follow(&out, &mut pause).await {
+                        Ended::Unneeded => return,
+                        Ended::Differs(path) => {
+                            tracing::error!(%path, "a change of the store was missed, everything is read");
                         }
-                        Err(error) => break error,
+                        Ended::Watch(error @ WatchError::Broken(_)) => {
+                            tracing::error!(%error, "the store is out of reach, what is in use stays");
+                            told(&|report| report.lost(&error.to_string()));
+                            self.pause(&mut pause).await;
+                            // Others lost it in the same moment.
+                            tokio::time::sleep(self.share()).await;
+                        }
+                        Ended::Watch(error) => {
+                            tracing::info!(%error, "everything is read");
+                            tokio::time::sleep(self.share()).await;
+                        }
                     }
-                },
-                Err(error) => WatchError::Broken(error.chain()),
-            };
-            if !matches!(ended, WatchError::Forgotten(_)) {
-                tracing::error!(error = %ended, "the store is out of reach, what is in use stays");
-                tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(AGAIN_LAST);
+                }
             }
-            // What was missed is not known: everything is compared.
-            let before = self.revision;
             let all = loop {
                 match self.read().await {
                     Ok(all) => break all,
@@ -88,72 +169,176 @@ impl StoreSource {
                     }
                     Err(error) => {
                         tracing::error!(error = %error.chain(), "the store cannot be read");
-                        tokio::time::sleep(pause).await;
-                        pause = (pause * 2).min(AGAIN_LAST);
+                        told(&|report| report.lost(&error.chain()));
+                        self.pause(&mut pause).await;
                     }
                 }
             };
-            if all.revision < before {
-                tracing::error!(
-                    before,
-                    now = all.revision,
-                    "the store's revision went back: it was restored or made anew"
-                );
-            }
-            kept = all.changes.is_empty() && (kept || all.revision < before);
-            if kept {
-                tracing::error!(
-                    "the store is empty: what is in use stays until something is written"
-                );
-            } else if out.send(Update::Whole(all)).await.is_err() {
-                return;
+            told(&|report| report.found());
+            match all {
+                None => told(&|report| report.degrade(EMPTIED)),
+                Some(all) => {
+                    if out.send(Update::Whole(all)).await.is_err() {
+                        return;
+                    }
+                }
             }
         }
     }
 
-    async fn read(&mut self) -> Result<Changes, StoreError> {
-        let listing = self.store.list("").await?;
-        self.revision = listing.revision;
-        Ok(whole(&self.keyring, listing))
-    }
-}
-
-/// Everything, in the order in which it was made: where routes are equal the older one wins, before
-/// and after a restart.
-fn whole(keyring: &Keyring, mut listing: Listing) -> Changes {
-    listing.items.sort_by_key(|item| item.created);
-    let keyed = listing
-        .items
-        .iter()
-        .filter_map(|item| resource(keyring, item))
-        .enumerate();
-    Changes {
-        changes: keyed
-            .map(|(at, (key, value))| Change::Put(key, value, Some(at)))
-            .collect(),
-        revision: listing.revision,
-    }
-}
-
-/// What happened, each resource once: with what became of it last.
-fn changes(keyring: &Keyring, events: Vec<Event>, revision: u64) -> Changes {
-    let mut changes: Vec<Change> = Vec::with_capacity(events.len());
-    let mut seen = rustc_hash::FxHashSet::default();
-    for event in events.into_iter().rev() {
-        let change = match event {
-            Event::Put(item) => {
-                resource(keyring, &item).map(|(key, value)| Change::Put(key, value, None))
-            }
-            Event::Gone(path, _) => Key::from_path(&path).map(Change::Delete),
+    /// Sends what changes.
+    async fn follow(&mut self, out: &mpsc::Sender<Update>, pause: &mut Duration) -> Ended {
+        let mut watch = match self.store.watch(self.revision).await {
+            Ok(watch) => watch,
+            Err(error) => return Ended::Watch(WatchError::Broken(error.chain())),
         };
-        if let Some(change) = change
-            && seen.insert(change.key().clone())
-        {
-            changes.push(change);
+        let is_emptied = self.state == State::Emptied;
+        let mirror = self.mirror.clone().filter(|_| !is_emptied);
+        let check = missed(&*self.store, mirror.as_deref(), self.check_every);
+        let mut check = std::pin::pin!(check);
+        loop {
+            let (events, revision) = tokio::select! {
+                next = watch.next() => match next {
+                    Ok(next) => next,
+                    Err(error) => return Ended::Watch(error),
+                },
+                path = &mut check => return Ended::Differs(path),
+                () = out.closed() => return Ended::Unneeded,
+            };
+            *pause = AGAIN_FIRST;
+            if is_emptied {
+                if events.is_empty() {
+                    continue;
+                }
+                return Ended::Watch(WatchError::Forgotten(revision));
+            }
+            self.revision = revision;
+            let mut next = changes(&self.keyring, &events, revision);
+            next.raw = self.mirror.as_ref().map(|_| Raw::Changes(events));
+            if out.send(Update::Changes(next)).await.is_err() {
+                return Ended::Unneeded;
+            }
+        }
+    }
+
+    async fn pause(&self, pause: &mut Duration) {
+        let jitter = 1.0 + rand::rng().random_range(0.0..JITTER);
+        tokio::time::sleep(pause.mul_f64(jitter)).await;
+        *pause = (*pause * 2).min(self.resync);
+    }
+
+    /// A delay of one's own.
+    fn share(&self) -> Duration {
+        self.resync.mul_f64(rand::rng().random_range(0.0..JITTER))
+    }
+}
+
+/// Why what is in use stays though the store holds something else.
+pub const EMPTIED: &str =
+    "the store is empty and was not before: what was in use stays until something is written";
+
+/// Looks again and again whether a mirror is what the store holds. Ends with a path at which it is
+/// not.
+async fn missed(store: &dyn Store, mirror: Option<&Mirror>, every: Duration) -> Arc<str> {
+    let Some(mirror) = mirror else {
+        return std::future::pending().await;
+    };
+    loop {
+        let jitter = 1.0 + rand::rng().random_range(0.0..JITTER);
+        tokio::time::sleep(every.mul_f64(jitter)).await;
+        let own = mirror.versions();
+        let theirs = match store.versions(own.revision).await {
+            Ok(Some(theirs)) => theirs,
+            Ok(None) => return std::future::pending().await,
+            Err(error) => {
+                // The watch tells when the store is away.
+                tracing::debug!(error = %error.chain(), "not compared with the store");
+                continue;
+            }
+        };
+        let Some(path) = difference(&own, &theirs) else {
+            continue;
+        };
+        if theirs.revision != own.revision {
+            // What makes the difference may be on its way.
+            tokio::time::sleep(ON_ITS_WAY).await;
+            if mirror.revision() != own.revision {
+                continue;
+            }
+        }
+        return path;
+    }
+}
+
+/// The first path at which two have something else. `None` when both are the same.
+fn difference(own: &Versions, theirs: &Versions) -> Option<Arc<str>> {
+    let (mut own, mut theirs) = (own.items.iter(), theirs.items.iter());
+    loop {
+        match (own.next(), theirs.next()) {
+            (None, None) => return None,
+            (Some(a), Some(b)) if a == b => {}
+            (Some((a, _)), Some((b, _))) => return Some(Arc::clone(a.min(b))),
+            (Some((path, _)), None) | (None, Some((path, _))) => return Some(Arc::clone(path)),
+        }
+    }
+}
+
+/// The resources of items, in the order in which they were made: where routes are equal the older
+/// one wins, before and after a restart.
+pub fn resources(keyring: &Keyring, items: &[Item]) -> Vec<Change> {
+    let mut items: Vec<&Item> = items.iter().collect();
+    items.sort_by_key(|item| item.created);
+    let keyed = items.into_iter().filter_map(|item| resource(keyring, item));
+    let keyed = keyed.enumerate();
+    keyed
+        .map(|(at, (key, value))| Change::Put(key, value, Some(at)))
+        .collect()
+}
+
+fn whole(keyring: &Keyring, listing: Listing, raw: bool) -> Changes {
+    Changes {
+        changes: resources(keyring, &listing.items),
+        revision: listing.revision,
+        raw: raw.then_some(Raw::Whole(listing)),
+    }
+}
+
+/// What happened, each resource once: with what became of it last. What went and came back is a
+/// deletion and a new one: it stands behind the others, as it does when the two come apart.
+fn changes(keyring: &Keyring, events: &[Event], revision: u64) -> Changes {
+    let mut changes: Vec<Change> = Vec::with_capacity(events.len());
+    // Whether what a resource came to is that it is there, and no more is known of before.
+    let mut there: rustc_hash::FxHashMap<Key, bool> = Default::default();
+    for event in events.iter().rev() {
+        let (key, change) = match event {
+            Event::Put(item) => match resource(keyring, item) {
+                Some((key, value)) => (key.clone(), Change::Put(key, value, None)),
+                None => continue,
+            },
+            Event::Gone(path, _) => match Key::from_path(path) {
+                Some(key) => (key.clone(), Change::Delete(key)),
+                None => continue,
+            },
+        };
+        let is_put = matches!(change, Change::Put(..));
+        match there.get_mut(&key) {
+            None => {
+                there.insert(key, is_put);
+                changes.push(change);
+            }
+            Some(there) if *there && !is_put => {
+                *there = false;
+                changes.push(change);
+            }
+            Some(_) => {}
         }
     }
     changes.reverse();
-    Changes { changes, revision }
+    Changes {
+        changes,
+        revision,
+        raw: None,
+    }
 }
 
 /// What an item is to the gateway. A text that is no JSON becomes null, which no resource is, so
@@ -172,83 +357,4 @@ fn resource(keyring: &Keyring, item: &Item) -> Option<(Key, Arc<Value>)> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::store::{Memory, Op, Txn};
-
-    fn shown(changes: &Changes) -> Vec<String> {
-        changes
-            .changes
-            .iter()
-            .map(|change| match change {
-                Change::Put(key, value, at) => format!("{key} {value} {at:?}"),
-                Change::Stay(key, at) => format!("{key} stays {at}"),
-                Change::Delete(key) => format!("{key} gone"),
-            })
-            .collect()
-    }
-
-    #[test]
-    fn of_several_changes_the_last_one_counts() {
-        let put = |path: &str, text: &str| {
-            Event::Put(Item {
-                path: path.into(),
-                text: text.into(),
-                created: 1,
-                modified: 1,
-            })
-        };
-        let gone = |path: &str| Event::Gone(path.into(), 1);
-        let events = vec![
-            put("routes/a", "1"),
-            put("routes/b", "1"),
-            gone("routes/a"),
-            gone("routes/b"),
-            put("routes/b", "2"),
-            put("services/s/more/1", "1"),
-        ];
-        assert_eq!(
-            shown(&changes(&Keyring::default(), events, 9)),
-            ["routes/a gone", "routes/b 2 None"]
-        );
-    }
-
-    #[tokio::test]
-    async fn everything_then_changes() {
-        let store = Arc::new(Memory::default());
-        let put = |path: &str, text: &str| {
-            let store = Arc::clone(&store);
-            let txn = Txn::put(path, text);
-            async move { store.commit(txn).await.unwrap() }
-        };
-        put("routes/b", "{}").await;
-        put("routes/a", "not json").await;
-        put("consumers/ann", r#"{"username":"ann"}"#).await;
-        put("consumers/ann/credentials/c", r#"{"id":"c"}"#).await;
-        put("gen_id", "1").await;
-        let (source, all) = StoreSource::open(store.clone(), Keyring::default())
-            .await
-            .unwrap();
-        assert_eq!(
-            shown(&all),
-            [
-                "routes/b {} Some(0)",
-                "routes/a null Some(1)",
-                r#"consumers/ann {"username":"ann"} Some(2)"#,
-                r#"consumers/ann/credentials/c {"id":"ann/credentials/c"} Some(3)"#,
-            ]
-        );
-        let (out, mut updates) = mpsc::channel(1);
-        let running = tokio::spawn(source.run(out));
-        let mut txn = Txn::put("routes/c", "{}");
-        txn.ops.push(Op::Delete("routes/b".into()));
-        store.commit(txn).await.unwrap();
-        let Some(Update::Changes(next)) = updates.recv().await else {
-            panic!("no changes")
-        };
-        assert_eq!(shown(&next), ["routes/c {} None", "routes/b gone"]);
-        drop(updates);
-        put("routes/d", "{}").await;
-        running.await.unwrap();
-    }
-}
+mod tests;

@@ -1,0 +1,512 @@
+//! etcd as a store, in APISIX's layout: `PREFIX/routes/1`, each value a JSON text.
+//!
+//! Several gateways, and APISIX beside them, may share one. The revision is etcd's own, so guards
+//! hold against everybody who writes. A watch goes on from the revision of the list before it; when
+//! etcd has compacted what lies between, whoever watches lists again.
+
+mod members;
+mod watch;
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use etcd_client::{
+    Client, Compare, CompareOp, ConnectOptions, DeleteOptions, Error, GetOptions, GetResponse,
+    KeyValue, OpenSslClientConfig, PutOptions, Txn as EtcdTxn, TxnOp,
+};
+use tokio::runtime::Runtime;
+
+use super::{Commit, Guard, Item, Listing, Op, Store, StoreError, Txn, Versions, Watch};
+use crate::settings::EtcdSettings;
+use members::{Members, is_of_member, is_unknown_revision};
+use watch::Watched;
+
+/// Items that are asked for at once. A list of a hundred thousand is read in so many parts, all of
+/// one revision.
+const PART: i64 = 500;
+/// Keys that are asked for at once, where values are not.
+const PART_OF_KEYS: i64 = 5_000;
+/// The longest answer: a part of the largest items that etcd takes by default.
+const LONGEST_ANSWER: usize = 1 << 30;
+/// Between two signs of life on an idle connection: a server that vanished is noticed.
+const KEEPALIVE: Duration = Duration::from_secs(10);
+/// For the answer to such a sign.
+const KEEPALIVE_LIMIT: Duration = Duration::from_secs(5);
+/// The longest a connection may take, whatever the settings say.
+const CONNECT_LIMIT: Duration = Duration::from_secs(5);
+/// The shortest silence of a watch that means anything, whatever the settings say.
+const SILENCE_LEAST: Duration = Duration::from_secs(1);
+/// Changes that etcd takes at once by default (`--max-txn-ops`).
+const MOST_CHANGES: usize = 128;
+
+/// etcd as a store.
+pub struct Etcd {
+    members: Arc<Members>,
+    hosts: String,
+    /// Ends in a slash.
+    prefix: String,
+    /// For a request that one server has to carry out.
+    timeout: Duration,
+    /// The longest a watch may say nothing.
+    silence: Duration,
+    /// The client's own: a connection lives on the threads it was made on.
+    runtime: Option<Runtime>,
+}
+
+impl Etcd {
+    /// A store that connects with its first request.
+    ///
+    /// # Errors
+    /// When the settings cannot be used.
+    pub fn open(settings: &EtcdSettings) -> Result<Etcd, StoreError> {
+        let hosts = settings.hosts.join(", ");
+        let failed = |e| StoreError::new(format!("cannot use etcd at {hosts}"), e);
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("etcd")
+            .enable_all()
+            .build()
+            .map_err(|e| failed(e.into()))?;
+        let options = options(settings).map_err(failed)?;
+        let members = Members::new(&settings.hosts, options, settings.timeout, settings.rest);
+        let prefix = settings.prefix.trim_end_matches('/');
+        Ok(Etcd {
+            members: Arc::new(members),
+            hosts,
+            prefix: format!("{prefix}/"),
+            timeout: settings.timeout,
+            silence: settings.watch.max(SILENCE_LEAST),
+            runtime: Some(runtime),
+        })
+    }
+
+    /// Runs something on the client's own threads.
+    async fn run<T: Send + 'static>(
+        &self,
+        doing: &'static str,
+        request: impl Future<Output = Result<T, Failed>> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let failed = |e: Box<dyn std::error::Error + Send + Sync>| {
+            StoreError::new(format!("{doing} at {}", self.hosts), e)
+        };
+        let Some(runtime) = &self.runtime else {
+            return Err(StoreError::new(doing, "the store is closed"));
+        };
+        let done = runtime.spawn(request).await;
+        done.map_err(|gone| failed(gone.into()))?
+            .map_err(|error| match error {
+                Failed::Etcd(error) => failed(error.into()),
+                Failed::Late(late) => failed(format!("no answer within {late:?}").into()),
+            })
+    }
+
+    fn key(&self, path: &str) -> String {
+        format!("{}{path}", self.prefix)
+    }
+}
+
+/// Why a request has no answer.
+enum Failed {
+    Etcd(Error),
+    Late(Duration),
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Failed {
+        Failed::Etcd(error)
+    }
+}
+
+impl Failed {
+    fn is_of_member(&self) -> bool {
+        match self {
+            Failed::Etcd(error) => is_of_member(error),
+            Failed::Late(_) => true,
+        }
+    }
+}
+
+/// Has one server after the other do something that does no harm when it is done twice. Gives the
+/// number of the one that did it, too.
+async fn any<T, F: Future<Output = Result<T, Error>>>(
+    members: &Members,
+    request: impl Fn(Client) -> F,
+) -> Result<(usize, T), Failed> {
+    let mut last = Failed::Late(Duration::ZERO);
+    for at in members.order(Instant::now()) {
+        match one(members, at, members.attempt(), &request).await {
+            Err(error) if error.is_of_member() => last = error,
+            done => return done.map(|done| (at, done)),
+        }
+    }
+    Err(last)
+}
+
+/// Has one server do something.
+async fn one<T, F: Future<Output = Result<T, Error>>>(
+    members: &Members,
+    at: usize,
+    limit: Duration,
+    request: impl FnOnce(Client) -> F,
+) -> Result<T, Failed> {
+    let work = async { request(members.client(at).await?).await };
+    let done = match tokio::time::timeout(limit, work).await {
+        Ok(done) => done.map_err(Failed::Etcd),
+        Err(_) => Err(Failed::Late(limit)),
+    };
+    match &done {
+        Err(error) if error.is_of_member() => members.failed(at, Instant::now()),
+        _ => members.answered(at),
+    }
+    done
+}
+
+/// All keys of a range in parts, as of one revision: `revision`, or the one of the first part.
+struct Parts {
+    members: Arc<Members>,
+    next: Vec<u8>,
+    end: Vec<u8>,
+    revision: u64,
+    only_keys: bool,
+}
+
+impl Parts {
+    /// The next part, and whether there are more.
+    async fn next(&mut self) -> Result<(GetResponse, bool), Failed> {
+        let part = match self.only_keys {
+            true => GetOptions::new().with_limit(PART_OF_KEYS).with_keys_only(),
+            false => GetOptions::new().with_limit(PART),
+        };
+        let part = part.with_range(self.end.clone());
+        let part = part.with_revision(signed(self.revision));
+        let start = &self.next;
+        let (_, found) = any(&self.members, |client| {
+            let (start, part) = (start.clone(), part.clone());
+            async move { kv(&client).get(start, Some(part)).await }
+        })
+        .await?;
+        if self.revision == 0 {
+            self.revision = revision(found.header());
+        }
+        let last = found.kvs().last().filter(|_| found.more());
+        let next = last.map(|last| [last.key(), &[0]].concat());
+        let more = next.is_some();
+        self.next = next.unwrap_or_default();
+        Ok((found, more))
+    }
+}
+
+fn kv(client: &Client) -> etcd_client::KvClient {
+    client.kv_client().max_decoding_message_size(LONGEST_ANSWER)
+}
+
+fn options(
+    settings: &EtcdSettings,
+) -> Result<ConnectOptions, Box<dyn std::error::Error + Send + Sync>> {
+    let mut options = ConnectOptions::new()
+        .with_connect_timeout(settings.timeout.min(CONNECT_LIMIT))
+        .with_keep_alive(KEEPALIVE, KEEPALIVE_LIMIT)
+        .with_keep_alive_while_idle(true)
+        .with_auto_token_refresh(true)
+        // A member that lost the others has to end its watches, not to keep them silent.
+        .with_require_leader(true);
+    if let Some((name, password)) = &settings.user {
+        options = options.with_user(name, password);
+    }
+    if settings
+        .hosts
+        .iter()
+        .any(|host| host.starts_with("https://"))
+    {
+        let read = |path: &std::path::Path| {
+            std::fs::read(path).map_err(|e| format!("{}: {e}", path.display()))
+        };
+        let mut tls = OpenSslClientConfig::default();
+        if let Some(ca) = &settings.tls.ca {
+            tls = tls.ca_cert_pem(&read(ca)?);
+        }
+        if let Some((cert, key)) = &settings.tls.cert {
+            tls = tls.client_cert_pem_and_key(&read(cert)?, &read(key)?);
+        }
+        if settings.tls.insecure {
+            tls = tls.manually(|builder| {
+                builder.set_verify(openssl::ssl::SslVerifyMode::NONE);
+                Ok(())
+            });
+        }
+        options = options.with_openssl_tls(tls);
+    }
+    Ok(options)
+}
+
+/// A revision of etcd, which is signed and never negative.
+fn revision(header: Option<&etcd_client::ResponseHeader>) -> u64 {
+    header.map_or(0, |header| number(header.revision()))
+}
+
+fn number(n: i64) -> u64 {
+    u64::try_from(n).unwrap_or(0)
+}
+
+fn signed(n: u64) -> i64 {
+    i64::try_from(n).unwrap_or(i64::MAX)
+}
+
+/// The path of a key. `None` where it is not text or only marks a folder: `apisix init` writes
+/// `PREFIX/routes/`, with `init_dir` in it.
+fn path<'a>(prefix: &str, kv: &'a KeyValue) -> Option<&'a str> {
+    let path = std::str::from_utf8(kv.key()).ok()?.strip_prefix(prefix)?;
+    (!path.is_empty() && !path.ends_with('/')).then_some(path)
+}
+
+fn item(prefix: &str, kv: &KeyValue) -> Option<Item> {
+    Some(Item {
+        path: path(prefix, kv)?.into(),
+        text: String::from_utf8_lossy(kv.value()).into(),
+        created: number(kv.create_revision()),
+        modified: number(kv.mod_revision()),
+    })
+}
+
+/// The first key behind all that begin so.
+fn behind(prefix: &str) -> Vec<u8> {
+    let mut end = prefix.as_bytes().to_vec();
+    while let Some(last) = end.pop() {
+        if last < u8::MAX {
+            end.push(last + 1);
+            return end;
+        }
+    }
+    vec![0]
+}
+
+#[async_trait]
+impl Store for Etcd {
+    fn describe(&self) -> String {
+        format!("etcd at {} below {}", self.hosts, self.prefix)
+    }
+
+    fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Listing, StoreError> {
+        let (own, start) = (self.prefix.clone(), self.key(prefix));
+        let mut parts = Parts {
+            members: Arc::clone(&self.members),
+            end: behind(&start),
+            next: start.into_bytes(),
+            revision: 0,
+            only_keys: false,
+        };
+        self.run("cannot read etcd", async move {
+            let mut listing = Listing::default();
+            loop {
+                let (found, more) = parts.next().await?;
+                let items = found.kvs().iter().filter_map(|kv| item(&own, kv));
+                listing.items.extend(items);
+                if !more {
+                    listing.identity = found.header().map_or(0, |h| h.cluster_id());
+                    listing.revision = parts.revision;
+                    return Ok(listing);
+                }
+            }
+        })
+        .await
+    }
+
+    async fn versions(&self, at: u64) -> Result<Option<Versions>, StoreError> {
+        let own = self.prefix.clone();
+        let parts = |revision| Parts {
+            members: Arc::clone(&self.members),
+            end: behind(&own),
+            next: own.clone().into_bytes(),
+            revision,
+            only_keys: true,
+        };
+        // What was compacted is compared with what is there now.
+        let (mut parts, mut now) = (parts(at), Some(parts(0)));
+        let own = own.clone();
+        self.run("cannot read etcd", async move {
+            let mut versions = Versions::default();
+            loop {
+                let (found, more) = match (parts.next().await, now.take()) {
+                    (Err(Failed::Etcd(error)), Some(now)) if is_unknown_revision(&error) => {
+                        parts = now;
+                        continue;
+                    }
+                    (part, _) => part?,
+                };
+                let paths = found.kvs().iter();
+                let paths = paths.filter_map(|kv| {
+                    let path = path(&own, kv)?;
+                    Some((path.into(), number(kv.mod_revision())))
+                });
+                versions.items.extend(paths);
+                if !more {
+                    versions.revision = parts.revision;
+                    return Ok(Some(versions));
+                }
+            }
+        })
+        .await
+    }
+
+    async fn get(&self, path: &str) -> Result<Option<Item>, StoreError> {
+        let (members, own, key) = (
+            Arc::clone(&self.members),
+            self.prefix.clone(),
+            self.key(path),
+        );
+        self.run("cannot read etcd", async move {
+            let get = |client: Client| {
+                let key = key.clone();
+                async move { kv(&client).get(key, None).await }
+            };
+            let (_, found) = any(&members, get).await?;
+            Ok(found.kvs().first().and_then(|kv| item(&own, kv)))
+        })
+        .await
+    }
+
+    async fn revision(&self) -> Result<u64, StoreError> {
+        let (members, key) = (Arc::clone(&self.members), self.prefix.clone());
+        self.run("cannot read etcd", async move {
+            let get = |client: Client| {
+                // What the user of the configuration has a right to, and no more.
+                let (key, count) = (key.clone(), GetOptions::new().with_count_only());
+                async move { kv(&client).get(key, Some(count)).await }
+            };
+            let (_, found) = any(&members, get).await?;
+            Ok(revision(found.header()))
+        })
+        .await
+    }
+
+    async fn commit(&self, txn: Txn) -> Result<Commit, StoreError> {
+        if txn.ops.len() > MOST_CHANGES || txn.guards.len() > MOST_CHANGES {
+            let text = format!("etcd takes at most {MOST_CHANGES} changes at once");
+            return Err(StoreError::plain(text));
+        }
+        let compares: Vec<Compare> = txn.guards.iter().map(|guard| self.compare(guard)).collect();
+        let (members, prefix) = (Arc::clone(&self.members), self.prefix.clone());
+        let limit = self.timeout;
+        let write = move |client: Client| async move {
+            let mut ops = Vec::new();
+            for op in txn.ops {
+                ops.push(match op {
+                    Op::Put { path, text, ttl } => {
+                        let options = match ttl {
+                            Some(ttl) => {
+                                let seconds = signed(ttl.as_secs_f64().ceil() as u64).max(1);
+                                let lease = client.lease_client().grant(seconds, None).await?;
+                                Some(PutOptions::new().with_lease(lease.id()))
+                            }
+                            None => None,
+                        };
+                        TxnOp::put(format!("{prefix}{path}"), text, options)
+                    }
+                    Op::Delete(path) => TxnOp::delete(format!("{prefix}{path}"), None),
+                    Op::DeleteAll(start) => {
+                        let below = DeleteOptions::new().with_prefix();
+                        TxnOp::delete(format!("{prefix}{start}"), Some(below))
+                    }
+                });
+            }
+            let txn = EtcdTxn::new().when(compares).and_then(ops);
+            kv(&client).txn(txn).await
+        };
+        self.run("cannot write to etcd", async move {
+            // To one alone: one that does not answer may have done it. What was read just before
+            // has found one that answers.
+            let at = members.order(Instant::now()).first().copied().unwrap_or(0);
+            let done = one(&members, at, limit, write).await?;
+            Ok(if done.succeeded() {
+                Commit::Done(revision(done.header()))
+            } else {
+                Commit::Refused
+            })
+        })
+        .await
+    }
+
+    async fn watch(&self, after: u64) -> Result<Box<dyn Watch>, StoreError> {
+        let (members, prefix) = (Arc::clone(&self.members), self.prefix.clone());
+        let patience = self.silence;
+        self.run("cannot watch etcd", async move {
+            let watch = |client: Client| {
+                let own = prefix.clone();
+                let mut client = client
+                    .watch_client()
+                    .max_decoding_message_size(LONGEST_ANSWER);
+                async move { client.watch(own, Some(watch::options(after))).await }
+            };
+            let (at, stream) = any(&members, watch).await?;
+            let (asking, told) = stream.split();
+            let watched = Watched {
+                prefix,
+                after,
+                patience,
+                members,
+                at,
+            };
+            Ok(watched.follow(asking, told))
+        })
+        .await
+    }
+
+    async fn tend(&self) {
+        // etcd ends leases by itself.
+        std::future::pending().await
+    }
+
+    fn release(&self) {
+        // Shared by whoever can reach it.
+    }
+}
+
+impl Etcd {
+    fn compare(&self, guard: &Guard) -> Compare {
+        match guard {
+            Guard::Absent(path) => Compare::create_revision(self.key(path), CompareOp::Equal, 0),
+            Guard::Present(path) => Compare::create_revision(self.key(path), CompareOp::Greater, 0),
+            Guard::Modified(path, revision) => {
+                // Of what is not there, etcd says 0.
+                let wanted = if *revision == 0 {
+                    -1
+                } else {
+                    signed(*revision)
+                };
+                Compare::mod_revision(self.key(path), CompareOp::Equal, wanted)
+            }
+            Guard::Unchanged(segment, revision) => {
+                let folder = self.key(&format!("{segment}/"));
+                let next = signed(revision.saturating_add(1));
+                Compare::mod_revision(folder, CompareOp::Less, next).with_prefix()
+            }
+        }
+    }
+}
+
+impl Drop for Etcd {
+    fn drop(&mut self) {
+        // Waiting for its threads is not allowed on those of another runtime.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_behind_a_prefix() {
+        assert_eq!(behind("/apisix/"), b"/apisix0");
+        assert_eq!(behind("a"), b"b");
+        assert_eq!(behind(""), [0]);
+    }
+}
