@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 use etcd_client::{Client, ConnectOptions, Error};
 
+use super::transport::Transport;
+
 /// The least time a server gets for an answer before another is asked: a busy one is slow at times.
 const ATTEMPT_LEAST: Duration = Duration::from_secs(1);
 
@@ -25,13 +27,19 @@ const UNAVAILABLE: i32 = 14;
 /// See the module.
 pub(super) struct Members {
     list: Vec<Member>,
-    options: ConnectOptions,
+    connect: Connect,
     /// The one that is asked first.
     current: AtomicUsize,
     /// How long one may take for an answer.
     attempt: Duration,
     /// How long one that failed is left alone.
     rest: Duration,
+}
+
+/// How servers are connected to.
+pub(super) struct Connect {
+    pub(super) options: ConnectOptions,
+    pub(super) transport: Transport,
 }
 
 struct Member {
@@ -49,7 +57,7 @@ impl Members {
     /// Servers at these addresses. `timeout` is for a request and all its attempts.
     pub(super) fn new(
         urls: &[String],
-        options: ConnectOptions,
+        connect: Connect,
         timeout: Duration,
         rest: Duration,
     ) -> Members {
@@ -60,7 +68,7 @@ impl Members {
         };
         Members {
             list: urls.iter().map(member).collect(),
-            options,
+            connect,
             current: AtomicUsize::new(0),
             attempt: (timeout / count).max(ATTEMPT_LEAST.min(timeout)),
             rest,
@@ -88,7 +96,10 @@ impl Members {
             return Ok(client.clone());
         }
         let member = &self.list[at];
-        let client = Client::connect([&member.url], Some(self.options.clone())).await?;
+        let (options, transport) = (&self.connect.options, &self.connect.transport);
+        let (options, transport) = (Some(options.clone()), transport.clone());
+        let urls = [&member.url];
+        let client = Client::connect_with_balanced_channel(urls, options, transport).await?;
         self.held(at).client = Some(client.clone());
         Ok(client)
     }
@@ -143,11 +154,18 @@ pub(super) fn is_unknown_revision(error: &Error) -> bool {
 mod tests {
     use super::*;
 
+    fn connect() -> Connect {
+        Connect {
+            options: ConnectOptions::new(),
+            transport: Transport::new(&Default::default()).unwrap(),
+        }
+    }
+
     #[test]
     fn the_next_one_is_asked_and_the_failed_one_rests() {
         let second = Duration::from_secs(1);
         let urls = ["a", "b", "c"].map(str::to_owned);
-        let members = Members::new(&urls, ConnectOptions::new(), 30 * second, 10 * second);
+        let members = Members::new(&urls, connect(), 30 * second, 10 * second);
         assert_eq!(members.attempt(), 10 * second);
         let now = Instant::now();
         assert_eq!(members.order(now), [0, 1, 2]);
@@ -169,7 +187,7 @@ mod tests {
         let attempt = |timeout: u64, servers: usize| {
             let urls = vec![String::new(); servers];
             let timeout = Duration::from_millis(timeout);
-            Members::new(&urls, ConnectOptions::new(), timeout, timeout).attempt()
+            Members::new(&urls, connect(), timeout, timeout).attempt()
         };
         assert_eq!(attempt(2_000, 1), Duration::from_secs(2));
         assert_eq!(attempt(2_000, 3), Duration::from_secs(1));

@@ -5,6 +5,7 @@
 //! etcd has compacted what lies between, whoever watches lists again.
 
 mod members;
+mod transport;
 mod watch;
 
 use std::future::Future;
@@ -14,13 +15,14 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use etcd_client::{
     Client, Compare, CompareOp, ConnectOptions, DeleteOptions, Error, GetOptions, GetResponse,
-    KeyValue, OpenSslClientConfig, PutOptions, Txn as EtcdTxn, TxnOp,
+    KeyValue, PutOptions, Txn as EtcdTxn, TxnOp,
 };
 use tokio::runtime::Runtime;
 
 use super::{Commit, Guard, Item, Listing, Op, Store, StoreError, Txn, Versions, Watch};
 use crate::settings::EtcdSettings;
-use members::{Members, is_of_member, is_unknown_revision};
+use members::{Connect, Members, is_of_member, is_unknown_revision};
+use transport::Transport;
 use watch::Watched;
 
 /// Items that are asked for at once. A list of a hundred thousand is read in so many parts, all of
@@ -69,8 +71,11 @@ impl Etcd {
             .enable_all()
             .build()
             .map_err(|e| failed(e.into()))?;
-        let options = options(settings).map_err(failed)?;
-        let members = Members::new(&settings.hosts, options, settings.timeout, settings.rest);
+        let connect = Connect {
+            options: options(settings),
+            transport: Transport::new(&settings.tls).map_err(failed)?,
+        };
+        let members = Members::new(&settings.hosts, connect, settings.timeout, settings.rest);
         let prefix = settings.prefix.trim_end_matches('/');
         Ok(Etcd {
             members: Arc::new(members),
@@ -202,9 +207,7 @@ fn kv(client: &Client) -> etcd_client::KvClient {
     client.kv_client().max_decoding_message_size(LONGEST_ANSWER)
 }
 
-fn options(
-    settings: &EtcdSettings,
-) -> Result<ConnectOptions, Box<dyn std::error::Error + Send + Sync>> {
+fn options(settings: &EtcdSettings) -> ConnectOptions {
     let mut options = ConnectOptions::new()
         .with_connect_timeout(settings.timeout.min(CONNECT_LIMIT))
         .with_keep_alive(KEEPALIVE, KEEPALIVE_LIMIT)
@@ -215,30 +218,7 @@ fn options(
     if let Some((name, password)) = &settings.user {
         options = options.with_user(name, password);
     }
-    if settings
-        .hosts
-        .iter()
-        .any(|host| host.starts_with("https://"))
-    {
-        let read = |path: &std::path::Path| {
-            std::fs::read(path).map_err(|e| format!("{}: {e}", path.display()))
-        };
-        let mut tls = OpenSslClientConfig::default();
-        if let Some(ca) = &settings.tls.ca {
-            tls = tls.ca_cert_pem(&read(ca)?);
-        }
-        if let Some((cert, key)) = &settings.tls.cert {
-            tls = tls.client_cert_pem_and_key(&read(cert)?, &read(key)?);
-        }
-        if settings.tls.insecure {
-            tls = tls.manually(|builder| {
-                builder.set_verify(openssl::ssl::SslVerifyMode::NONE);
-                Ok(())
-            });
-        }
-        options = options.with_openssl_tls(tls);
-    }
-    Ok(options)
+    options
 }
 
 /// A revision of etcd, which is signed and never negative.
