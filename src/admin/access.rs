@@ -16,10 +16,19 @@ pub(super) struct Access {
     keys: Option<Vec<Key>>,
 }
 
+/// What a key is good for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// Everything.
+    Admin,
+    /// To read, private keys excepted.
+    Viewer,
+}
+
 struct Key {
     /// Of digests the comparison takes the same time wherever they differ.
     digest: [u8; 32],
-    viewer: bool,
+    role: Role,
 }
 
 impl Access {
@@ -27,11 +36,15 @@ impl Access {
     pub(super) fn new(settings: &AdminSettings, generated: Option<&str>) -> Access {
         let own = settings.keys.iter().map(|key| Key {
             digest: sha256(key.key.as_bytes()),
-            viewer: key.viewer,
+            role: if key.viewer {
+                Role::Viewer
+            } else {
+                Role::Admin
+            },
         });
         let made = generated.map(|key| Key {
             digest: sha256(key.as_bytes()),
-            viewer: false,
+            role: Role::Admin,
         });
         Access {
             allow: settings.allow.clone(),
@@ -46,10 +59,10 @@ impl Access {
             || client.is_some_and(|ip| self.allow.iter().any(|net| net.contains(&ip)))
     }
 
-    /// Whether a key allows a method; the answer when it does not.
-    pub(super) fn check(&self, key: Option<&str>, method: &str) -> Result<(), Answer> {
+    /// The role of a key, if it allows a method; the answer when it does not.
+    pub(super) fn check(&self, key: Option<&str>, method: &str) -> Result<Role, Answer> {
         let Some(keys) = &self.keys else {
-            return Ok(());
+            return Ok(Role::Admin);
         };
         let Some(key) = key.filter(|key| !key.is_empty()) else {
             return Err(refused("missing apikey"));
@@ -59,10 +72,12 @@ impl Access {
         let fitting = keys
             .iter()
             .filter(|known| openssl::memcmp::eq(&known.digest, &digest));
-        match fitting.map(|key| key.viewer).reduce(|a, b| a && b) {
+        // One that is listed for both roles has both.
+        let most = |a, b| if a == Role::Admin { a } else { b };
+        match fitting.map(|key| key.role).reduce(most) {
             None => Err(refused("wrong apikey")),
-            Some(true) if method != "GET" => Err(refused("invalid method for role viewer")),
-            Some(_) => Ok(()),
+            Some(Role::Viewer) if method != "GET" => Err(refused("invalid method for role viewer")),
+            Some(role) => Ok(role),
         }
     }
 }
@@ -115,7 +130,14 @@ mod tests {
         check(None, "GET", Some("missing apikey"));
         let mut open = settings(&[("adm", false)], &[]);
         open.key_required = false;
-        assert!(Access::new(&open, None).check(None, "PUT").is_ok());
+        let open = Access::new(&open, None);
+        assert_eq!(open.check(None, "PUT").ok(), Some(Role::Admin));
+        let both = Access::new(
+            &settings(&[("a", true), ("a", false), ("v", true)], &[]),
+            None,
+        );
+        assert_eq!(both.check(Some("a"), "GET").ok(), Some(Role::Admin));
+        assert_eq!(both.check(Some("v"), "GET").ok(), Some(Role::Viewer));
     }
 
     #[test]

@@ -30,6 +30,11 @@ const BODY_LIMIT: Duration = Duration::from_secs(60);
 const WORK_LIMIT: Duration = Duration::from_secs(30);
 /// Between two writes of an answer.
 const SEND_LIMIT: Duration = Duration::from_secs(10);
+/// What is read and dropped of a body that was refused: a client that is still sending when the
+/// connection goes away never gets to read why.
+const MOST_DROPPED: usize = 64 * 1024 * 1024;
+/// For that.
+const DROP_LIMIT: Duration = Duration::from_secs(10);
 /// For a whole answer. A list may be long.
 const ANSWER_LIMIT: Duration = Duration::from_secs(300);
 
@@ -82,12 +87,17 @@ impl HttpServerApp for Admin {
         let mut room = None;
         let answer = self.respond(&mut http, &mut room).await;
         // What was not read cannot be told from the next request.
-        if !http.is_body_done() {
+        let unread = !http.is_body_done();
+        if unread {
             http.set_keepalive(None);
         }
         let sent = tokio::time::timeout(ANSWER_LIMIT, self.send(&mut http, answer)).await;
         if !matches!(sent, Ok(Ok(()))) {
             return None;
+        }
+        if unread {
+            // However it ends, the connection does.
+            let _ = tokio::time::timeout(DROP_LIMIT, drop_body(&mut http)).await;
         }
         let persistent = HttpPersistentSettings::for_session(&http);
         let reused = tokio::time::timeout(ANSWER_LIMIT, http.finish())
@@ -121,11 +131,12 @@ impl Admin {
         if request.method == "HEAD" && request.segment(0).is_none() {
             return Answer::text(200, "").unversioned();
         }
-        if let Err(answer) = self
+        let role = self
             .access
-            .check(key(http, &request).as_deref(), &request.method)
-        {
-            return answer;
+            .check(key(http, &request).as_deref(), &request.method);
+        match role {
+            Ok(role) => request.role = role,
+            Err(answer) => return answer,
         }
         match tokio::time::timeout(WORK_LIMIT, self.room.acquire()).await {
             Ok(Ok(permit)) => *room = Some(permit),
@@ -252,6 +263,17 @@ async fn body(http: &mut ServerSession, longest: usize) -> Result<Vec<u8>, Answe
             408,
             "invalid request body: it did not come in time",
         )),
+    }
+}
+
+/// Reads what is still coming, up to a limit.
+async fn drop_body(http: &mut ServerSession) {
+    let mut dropped = 0;
+    while let Ok(Some(piece)) = http.read_request_body().await {
+        dropped += piece.len();
+        if dropped > MOST_DROPPED {
+            return;
+        }
     }
 }
 

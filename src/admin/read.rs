@@ -7,6 +7,7 @@ use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use super::Admin;
+use super::access::Role;
 use super::answer::Answer;
 use super::kinds::Target;
 use super::request::{Request, parse_query};
@@ -29,7 +30,7 @@ impl Admin {
         };
         let item = self.store.get(&target.path(id)).await?;
         Ok(match item {
-            Some(item) => Answer::json(200, self.shown(target.kind, &item)),
+            Some(item) => Answer::json(200, self.shown(request.role, target.kind, &item)),
             None => Answer::no_key(),
         })
     }
@@ -58,16 +59,17 @@ impl Admin {
         }
         let list: Vec<String> = items
             .iter()
-            .map(|item| self.shown(target.kind, item))
+            .map(|item| self.shown(request.role, target.kind, item))
             .collect();
         let body = format!(r#"{{"total":{total},"list":[{}]}}"#, list.join(","));
         Ok(Answer::json(200, body))
     }
 
     /// An item in its envelope: what is encrypted is shown as it was sent, but a certificate's keys are
-    /// not shown at all.
-    fn shown(&self, kind: Kind, item: &Item) -> String {
-        let changed = kind == Kind::Ssl || !self.keyring.is_empty();
+    /// not shown at all, and those that upstreams are talked to with not to viewers.
+    fn shown(&self, role: Role, kind: Kind, item: &Item) -> String {
+        let hidden = role == Role::Viewer && item.text.contains(CLIENT_KEY);
+        let changed = kind == Kind::Ssl || hidden || !self.keyring.is_empty();
         let text = if changed {
             let mut value: Value = serde_json::from_str(&item.text).unwrap_or_default();
             if let Some(key) = Key::from_path(&item.path) {
@@ -75,6 +77,9 @@ impl Admin {
             }
             if kind == Kind::Ssl {
                 without_keys(&mut value);
+            }
+            if role == Role::Viewer {
+                without_client_keys(&mut value);
             }
             Cow::Owned(value.to_string())
         } else if serde_json::from_str::<IgnoredAny>(&item.text).is_ok() {
@@ -97,6 +102,24 @@ pub(super) fn without_keys(value: &mut Value) {
     if let Some(map) = value.as_object_mut() {
         map.shift_remove("key");
         map.shift_remove("keys");
+    }
+}
+
+/// The member of an upstream's `tls` that is a private key.
+const CLIENT_KEY: &str = "client_key";
+
+/// Takes the private keys of upstreams out of whatever they are in. What was read is not nested too
+/// deeply for this.
+pub(super) fn without_client_keys(value: &mut Value) {
+    match value {
+        Value::Array(list) => list.iter_mut().for_each(without_client_keys),
+        Value::Object(map) => {
+            if let Some(tls) = map.get_mut("tls").and_then(Value::as_object_mut) {
+                tls.shift_remove(CLIENT_KEY);
+            }
+            map.values_mut().for_each(without_client_keys);
+        }
+        _ => {}
     }
 }
 

@@ -3,6 +3,7 @@
 use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 
+use super::access::Role;
 use super::answer::Answer;
 use crate::document::read_yaml;
 
@@ -14,6 +15,8 @@ pub(super) const PREFIX: &str = "/apisix/admin";
 /// A request.
 pub(super) struct Request {
     pub(super) method: String,
+    /// Of whoever asks; a viewer until the key was looked at.
+    pub(super) role: Role,
     /// The path below the prefix, decoded; a trailing slash leaves an empty last segment.
     pub(super) segments: Vec<String>,
     args: Vec<(String, String)>,
@@ -48,6 +51,7 @@ impl Request {
         }
         Some(Request {
             method: method.to_owned(),
+            role: Role::Viewer,
             segments,
             args: parse_query(query),
             body: Vec::new(),

@@ -8,8 +8,10 @@ use std::collections::{HashMap, HashSet};
 use serde_json::{Map, Value, json};
 
 use super::Admin;
+use super::access::Role;
 use super::answer::Answer;
 use super::kinds::item_key;
+use super::read::{without_client_keys, without_keys};
 use super::request::Request;
 use super::write::Failure;
 use crate::config::kind::{Key, Kind};
@@ -42,8 +44,8 @@ fn version_of(name: &str) -> String {
 }
 
 impl Standalone {
-    fn version(&self, name: &str) -> &Value {
-        self.document.get(&version_of(name)).unwrap_or(&Value::Null)
+    fn version(&self, name: &str) -> Option<u64> {
+        self.document.get(&version_of(name)).and_then(Value::as_u64)
     }
 
     fn named(&self, mut answer: Answer) -> Answer {
@@ -56,9 +58,16 @@ impl Standalone {
         answer.unversioned()
     }
 
-    /// Everything, with versions of 0 for what was never written.
-    fn shown(&self) -> Value {
+    /// Everything, with versions of 0 for what was never written. Private keys are not for viewers.
+    fn shown(&self, role: Role) -> Value {
         let mut all = self.document.clone();
+        if role == Role::Viewer {
+            let ssls = all
+                .get_mut(Kind::Ssl.plural())
+                .and_then(Value::as_array_mut);
+            ssls.into_iter().flatten().for_each(without_keys);
+            all.values_mut().for_each(without_client_keys);
+        }
         for (name, _) in collections() {
             all.entry(version_of(name)).or_insert(json!(0));
         }
@@ -81,7 +90,7 @@ impl Admin {
             (None, "HEAD") => standalone.lock().await.named(Answer::text(200, "")),
             (None, "GET") => {
                 let held = standalone.lock().await;
-                let all = held.shown();
+                let all = held.shown(request.role);
                 held.named(if request.accepts_yaml {
                     Answer::text(200, serde_yaml::to_string(&all).unwrap_or_default())
                 } else {
@@ -125,7 +134,7 @@ impl Admin {
                 }
                 continue;
             };
-            next.insert(version_of(name), version);
+            next.insert(version_of(name), json!(version));
             let Some(list) = body.shift_remove(name).filter(|list| !list.is_null()) else {
                 if let Some(kind) = kind {
                     self.put_list(kind, &[], &mut txn).await?;
@@ -185,22 +194,33 @@ impl Admin {
 
 /// The version a collection gets: the one that is sent, or the next. `None` when it is the one in
 /// force.
-fn newer(held: &Value, sent: Option<&Value>, name: &str) -> Result<Option<Value>, Failure> {
-    let number = |value: &Value| value.as_f64();
+fn newer(held: Option<u64>, sent: Option<&Value>, name: &str) -> Result<Option<u64>, Failure> {
     let Some(sent) = sent.filter(|sent| !sent.is_null()) else {
-        return Ok(Some(json!(held.as_u64().unwrap_or(0).saturating_add(1))));
+        return Ok(Some(held.unwrap_or(0).saturating_add(1)));
     };
-    let Some(new) = number(sent) else {
-        return Err(Answer::bad(format!("{name}_conf_version must be a number")).into());
-    };
-    let Some(old) = number(held) else {
-        return Ok(Some(sent.clone()));
-    };
-    if new < old {
-        let text = format!("{name}_conf_version must be greater than or equal to ({held})");
-        return Err(Answer::bad(text).into());
+    let refused =
+        |text: String| Failure::from(Answer::bad(format!("{name}_conf_version must be {text}")));
+    if !sent.is_number() {
+        return Err(refused("a number".to_owned()));
     }
-    Ok((new > old).then(|| sent.clone()))
+    let new = whole(sent).ok_or_else(|| refused("a whole number".to_owned()))?;
+    match held {
+        Some(held) if new < held => Err(refused(format!("greater than or equal to ({held})"))),
+        Some(held) if new == held => Ok(None),
+        _ => Ok(Some(new)),
+    }
+}
+
+/// A version to its last digit: a double would take neighbours for the same. One that is written
+/// with a point or an exponent is read as far as a double is exact.
+fn whole(version: &Value) -> Option<u64> {
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    let as_float = || {
+        version
+            .as_f64()
+            .filter(|n| n.fract() == 0.0 && (0.0..=EXACT).contains(n))
+    };
+    version.as_u64().or_else(|| as_float().map(|n| n as u64))
 }
 
 /// What is said of an id that is there twice.
@@ -210,5 +230,42 @@ pub(super) fn duplicate(key: &Key) -> String {
         Kind::Consumer => format!("found duplicate username {id} in consumers"),
         Kind::Credential => format!("found duplicate credential id {id} in consumers"),
         kind => format!("found duplicate id {id} in {}", kind.plural()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_exact() {
+        let check = |held: Option<u64>, sent: Value, expected: Result<Option<u64>, &str>| {
+            let got = newer(held, Some(&sent), "routes").map_err(|failure| match failure {
+                Failure::Answer(answer) => answer.body,
+                Failure::Store(error) => error.chain(),
+            });
+            let wrong =
+                |text| format!("{{\"error_msg\":\"routes_conf_version must be {text}\"}}\n");
+            assert_eq!(got, expected.map_err(wrong), "{held:?} {sent}");
+        };
+        const ODD: u64 = (1 << 53) + 1;
+        check(None, json!(0), Ok(Some(0)));
+        check(None, Value::Null, Ok(Some(1)));
+        check(Some(7), Value::Null, Ok(Some(8)));
+        check(Some(u64::MAX), Value::Null, Ok(Some(u64::MAX)));
+        check(Some(ODD), json!(ODD), Ok(None));
+        check(Some(ODD), json!(ODD + 1), Ok(Some(ODD + 1)));
+        check(
+            Some(ODD),
+            json!(ODD - 1),
+            Err("greater than or equal to (9007199254740993)"),
+        );
+        check(None, json!(u64::MAX), Ok(Some(u64::MAX)));
+        check(None, json!(1e3), Ok(Some(1000)));
+        check(None, json!("1"), Err("a number"));
+        check(None, json!(true), Err("a number"));
+        for fraction in [json!(1.5), json!(-1), json!(1e300)] {
+            check(None, fraction, Err("a whole number"));
+        }
     }
 }

@@ -216,7 +216,9 @@ impl Admin {
             self.keyring.open(&key, &mut value);
         }
         let checker: &Checker = &self.checker;
-        checker.check(&key, &value)?;
+        checker
+            .check(&key, &value)
+            .map_err(|answer| self.not_opened(&key, &value).unwrap_or(answer))?;
         let mut guards = refs::present(&*self.store, target, &id, &value).await??;
         match target.kind {
             Kind::GlobalRule => {
@@ -240,6 +242,25 @@ impl Admin {
 }
 
 impl Admin {
+    /// What is said of a private key that is not one because it was encrypted with another key.
+    fn not_opened(&self, key: &Key, value: &Value) -> Option<Answer> {
+        let sealed = |key: &&Value| {
+            key.as_str()
+                .is_some_and(|text| self.keyring.is_sealed(text))
+        };
+        if key.kind != Kind::Ssl {
+            return None;
+        }
+        const TEXT: &str = "failed to decrypt previous encrypted key";
+        if value.get("key").filter(sealed).is_some() {
+            return Some(Answer::bad(TEXT));
+        }
+        let further = value.get("keys").and_then(Value::as_array)?;
+        let at = further.iter().position(|key| sealed(&key))?;
+        let text = format!("failed to handle cert-key pair[{}]: {TEXT}", at + 1);
+        Some(Answer::bad(text))
+    }
+
     /// The write and its answer. What was there before keeps when it was made.
     fn finish(&self, target: &Target, ready: Ready, old: Option<&Item>, now: u64) -> (Txn, Answer) {
         let Ready {

@@ -97,6 +97,12 @@ impl Keyring {
         self.keys.is_empty()
     }
 
+    /// Whether a private key looks encrypted. Where nothing is, none does.
+    pub fn is_sealed(&self, key: &str) -> bool {
+        let bytes = decode_block(key).unwrap_or_default();
+        !self.is_empty() && !bytes.is_empty()
+    }
+
     /// Encrypts what is to be stored.
     pub fn seal(&self, key: &Key, value: &mut Value) {
         self.turn(Way::Seal, key, value);
@@ -294,6 +300,9 @@ mod tests {
         let mut value = stored.clone();
         self::ring(&["aaaaaaaaaaaaaaaa"]).open(&key, &mut value);
         assert_eq!(value, stored);
+        assert!(ring.is_sealed(&sealed(b"aaaaaaaaaaaaaaaa", "---SECRET").unwrap()));
+        assert!(!ring.is_sealed("---SECRET") && !ring.is_sealed(""));
+        assert!(!Keyring::default().is_sealed("AAAA"));
         // Nor is anything done without keys.
         let mut value = plain.clone();
         Keyring::default().seal(&key, &mut value);
