@@ -5,14 +5,16 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 # Every verb is a sequence; cargo itself uses the cores.
 .NOTPARALLEL:
-.PHONY: help run test quick fmt lint unit cases ci docs bench micro load instructions memory silent targets count edits smoke fuzz fuzz-lanes deny conformance setup
+.PHONY: help run test quick fmt lint unit cases ci docs bench micro load instructions memory silent targets count edits config-bench clients smoke fuzz fuzz-lanes deny conformance setup
 
 # conformance: the checkout of APISIX, what of it to replay, and the replayer.
 SUITE ?=
 ONLY ?=
 REPLAY ?= ../shared/conformance/replay.py
-# cases, load, instructions, memory, silent, edits: passed on to the runner.
+# cases, clients, load, instructions, memory, silent, edits, config-bench: passed on to the runner.
 ARGS ?=
+# clients: a checkout of ADC, which comes from no registry.
+ADC ?=
 # instructions: 1 records what a small GET costs instead.
 RECORD ?=
 # fuzz, fuzz-lanes: seconds for each target, and which of them; all unless named.
@@ -50,6 +52,10 @@ unit: setup ## Unit and property tests only
 cases: setup ## The case files only: make cases ARGS='routing/vars -j 1'
 	@cargo test --workspace --test it -- $(ARGS)
 
+clients: setup ## Real clients of the Admin API only: make clients [ARGS='etcd: adc'] [ADC=CHECKOUT]
+	@cargo build --bin lockgate
+	@ADC="$(ADC)" bash tests/clients/run.sh "$(ARGS)"
+
 ci: setup ## All that has to hold before a change lands; prints the time of each step
 	@bash tests/ci.sh
 
@@ -82,6 +88,9 @@ count: ## Fails when a small GET costs 5 % more instructions than bench/instruct
 
 edits: ## Twenty edits of the routes a second under load: failed requests and p99
 	@bash bench/load/run.sh edits $(ARGS)
+
+config-bench: ## Writes to served requests and starts, with 10 and 100,000 routes; 500 writes a second under load
+	@bash bench/load/run.sh config $(ARGS)
 
 smoke: ## Builds the benches unoptimised and runs each once: they still work
 	@bash tests/setup.sh smoke

@@ -12,6 +12,10 @@ trap 'rm -f "$log"' EXIT
 # examples in the documentation. A failing part does not hide the parts after it.
 cargo test --workspace --no-fail-fast 2>&1 </dev/null | tee "$log"
 status=${PIPESTATUS[0]}
+# Real clients of the Admin API, against what was just built.
+bash tests/clients/run.sh 2>&1 </dev/null | tee -a "$log"
+clients=${PIPESTATUS[0]}
+[ "$status" != 0 ] || status=$clients
 
 read -r passed failed < <(
   awk '/^test result: / { for (i = 2; i <= NF; i++) { if ($i ~ /^passed/) p += $(i - 1); if ($i ~ /^failed/) f += $(i - 1) } }

@@ -49,6 +49,7 @@ case $purpose in
   bench)
     need nginx nginx "the upstream of the load tests, and a proxy to compare with"
     need haproxy haproxy "another proxy to compare with"
+    need etcd etcd-server "the store that several gateways follow"
     need wrk wrk "makes load"
     need valgrind valgrind "counts instructions"
     need python3 python3 "runs the measurements"
