@@ -16,6 +16,8 @@ import shlex
 import sys
 import tempfile
 
+import conformance_reasons
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 TABLE = ROOT / "tests" / "conformance.md"
 # What this version delivers.
@@ -71,6 +73,23 @@ def main():
         print("tests/conformance.md is written only by a run without a selection")
     else:
         write(lines)
+    explain(blocks, groups, words)
+
+
+def explain(blocks, groups, words):
+    """The failures of the folders whose blocks are explained one by one; written when all of them were replayed."""
+    mine = {name: row for name, row in groups.items() if name in conformance_reasons.FOLDERS}
+    if not mine:
+        return
+    reasons = conformance_reasons.read(conformance_reasons.REASONS.read_text())
+    lines, open_ones = conformance_reasons.explained(blocks, reasons, table(mine))
+    delivered = set(FOLDERS) & set(conformance_reasons.FOLDERS)
+    if not words or delivered <= {word.rstrip("/") for word in words}:
+        conformance_reasons.write(lines)
+        print(f"written to tests/{conformance_reasons.FAILURES.name}")
+    else:
+        print("\n".join(lines[len(mine) + 3:]))
+    print(f"{open_ones} blocks without a reason, or with one that is out of date")
 
 
 def group_of(path):
