@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Measures: run.sh load|instructions|memory|silent|edits|count|targets [OPTION...]. Builds the release
+# Measures: run.sh load|instructions|memory|silent|edits|config|count|targets [OPTION...]. Builds the release
 # first; the options are those of the Python program (--help). `make load ARGS=...` calls this.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -9,6 +9,7 @@ purpose=bench
 floor=1
 case $kind in
   load | instructions | memory | silent | edits) ;;
+  config) floor= ;;
   count)
     purpose=count
     floor=
@@ -18,7 +19,7 @@ case $kind in
     purpose=
     ;;
   *)
-    echo "bench: unknown measurement $kind; known: load, instructions, memory, silent, edits, count, targets" >&2
+    echo "bench: unknown measurement $kind; known: load, instructions, memory, silent, edits, config, count, targets" >&2
     exit 2
     ;;
 esac
