@@ -25,7 +25,7 @@ trap 'end $?' EXIT
 
 answers() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
 
-for port in 1980 1981 9080 7085 9091 9180; do
+for port in 1980 1981 9080 7085 9090 9091 9180; do
   if answers "$port"; then
     echo "demo: port $port is taken by another process; end it, or change conf/config.yaml and conf/demo.sh" >&2
     exit 1

@@ -19,11 +19,15 @@ use pingora_core::services::listening::Service;
 
 use crate::admin::{self, Admin, Parts as AdminParts};
 use crate::background;
+use crate::config::catalogue::Catalogue;
 use crate::config::graph::Graph;
 use crate::config::keeper::Keeper;
 use crate::config::report::{Report, Saved, SharedReport};
 use crate::config::snapshot::Live;
 use crate::config::writer::Writer;
+use crate::control::{Control, Inventory, Place};
+use crate::endpoint::{Api, Endpoint};
+use crate::explain::Rules;
 use crate::load::{Loaded, Purpose, Remote, Source, hostname, load, workshop};
 use crate::observe::access_log::{self, AccessLog};
 use crate::observe::config_metrics::ConfigMetrics;
@@ -232,6 +236,20 @@ fn serve(
         server.add_service(small_service("metrics", settings.prometheus.addr, page));
     }
 
+    if let Some(addr) = settings.control {
+        let place = match &source {
+            Source::File(file) => Place::File(file.path().to_owned(), file.format()),
+            Source::Store(source, _) => Place::Store(Arc::clone(source.store())),
+        };
+        let control = Control {
+            inventory: Inventory::new(place, Arc::clone(&report)),
+            catalogue: Catalogue::new(lockgate_plugins::ALL, settings.plugins.clone()),
+            live: Arc::clone(&live),
+            rules: Rules::of(settings)?,
+            server_token: server_token(settings),
+        };
+        server.add_service(small_service("control", addr, control));
+    }
     if let (Some(conf), Some(store)) = (&settings.admin, &store) {
         let key = std::path::absolute(&settings.lockgate.admin_key)?;
         let own = conf.key_required && conf.keys.iter().all(|key| key.viewer);
@@ -244,6 +262,8 @@ fn serve(
             standalone: settings.source == SourceKind::Memory,
             workshop,
             seen: writer.in_use(),
+            live: Arc::clone(&live),
+            rules: Rules::of(settings)?,
         });
         server.add_service(admin_service(conf, admin)?);
         tracing::info!(address = %conf.listen, "listening for the Admin API");
@@ -277,6 +297,10 @@ fn first_report(graph: &Graph, source: &Source, remote: Option<&Remote>) -> Shar
         loaded_at: Some(SystemTime::now()),
         source: source.describe(),
         resources: graph.len(),
+        print: match source {
+            Source::File(file) => file.print(),
+            Source::Store(..) => None,
+        },
         ..Report::default()
     };
     if source.store().is_some() {
@@ -423,8 +447,8 @@ fn listener(listen: &Listen, send: Duration) -> ListenerConfig {
         .l4_buffer(L4BufferSettings::new(0, WRITE_BUFFER))
 }
 
-fn admin_service(conf: &AdminSettings, admin: Admin) -> anyhow::Result<Service<Admin>> {
-    let mut service = Service::new("admin".to_owned(), admin);
+fn admin_service(conf: &AdminSettings, admin: Admin) -> anyhow::Result<Service<Endpoint<Admin>>> {
+    let mut service = Service::new("admin".to_owned(), Endpoint::new(admin));
     service.threads = Some(1);
     let listen = ListenerConfig::tcp(conf.listen.to_string());
     service.add_listener(match &conf.tls {
@@ -437,8 +461,8 @@ fn admin_service(conf: &AdminSettings, admin: Admin) -> anyhow::Result<Service<A
     Ok(service)
 }
 
-fn small_service<A>(name: &str, addr: SocketAddr, page: A) -> Service<A> {
-    let mut service = Service::new(name.to_owned(), page);
+fn small_service<A: Api>(name: &str, addr: SocketAddr, page: A) -> Service<Endpoint<A>> {
+    let mut service = Service::new(name.to_owned(), Endpoint::new(page));
     service.threads = Some(1);
     service.add_listener(ListenerConfig::tcp(addr.to_string()));
     service

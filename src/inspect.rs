@@ -49,7 +49,7 @@ pub fn check(config: &Path) -> ExitCode {
 
 /// Why a store cannot be looked into. To look must not make one, and what a running process has
 /// open was checked by it.
-fn out_of_sight(settings: &Settings) -> Option<&'static str> {
+pub(crate) fn out_of_sight(settings: &Settings) -> Option<&'static str> {
     let SourceKind::Embedded(path) = &settings.source else {
         return None;
     };
@@ -68,7 +68,7 @@ fn print_warnings(warnings: &[Problem]) {
         .for_each(|warning| println!("warning: {warning}"));
 }
 
-fn failed(warnings: &[Problem], problems: &Problems) -> ExitCode {
+pub(crate) fn failed(warnings: &[Problem], problems: &Problems) -> ExitCode {
     print_warnings(warnings);
     problems
         .iter()

@@ -8,7 +8,9 @@
 pub mod admin;
 mod background;
 pub mod config;
+mod control;
 pub mod document;
+mod endpoint;
 pub mod explain;
 pub mod gateway;
 pub mod inspect;

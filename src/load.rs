@@ -95,14 +95,13 @@ pub fn load(
     match &settings.source {
         SourceKind::Yaml(path) => file(graph, metrics, path, Format::Yaml),
         SourceKind::Json(path) => file(graph, metrics, path, Format::Json),
-        SourceKind::Embedded(path) => {
-            let patience = match purpose {
-                Purpose::Serving { patience } => patience,
-                Purpose::Looking => Duration::ZERO,
-            };
-            let store = Embedded::open(path, patience).map_err(|e| alone(failed(&e)))?;
-            stored(graph, metrics, Arc::new(store), settings).map_err(|e| alone(failed(&e)))
+        SourceKind::Embedded(path) => match purpose {
+            Purpose::Serving { patience } => Embedded::open(path, patience)
+                .and_then(|store| stored(graph, metrics, Arc::new(store), settings)),
+            Purpose::Looking => Embedded::look(path)
+                .and_then(|store| stored(graph, metrics, Arc::new(store), settings)),
         }
+        .map_err(|e| alone(failed(&e))),
         SourceKind::Memory => {
             let store = Arc::new(Memory::default());
             stored(graph, metrics, store, settings).map_err(|e| alone(failed(&e)))

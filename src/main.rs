@@ -58,6 +58,9 @@ enum Command {
         #[arg(short, long, default_value = "conf/config.yaml")]
         config: PathBuf,
     },
+    /// Tells what becomes of a request, and why: every route that is looked at and the first condition
+    /// that failed, the merged plugins, the upstream and the node. Nothing is sent and no plugin runs.
+    Explain(Box<lockgate::explain::Args>),
     /// Prints the version.
     Version,
 }
@@ -68,6 +71,7 @@ fn main() -> ExitCode {
         Command::Run { config, upgrade } => lockgate::gateway::run(&config, upgrade),
         Command::Check { config } => lockgate::inspect::check(&config),
         Command::Routes { config } => lockgate::inspect::routes(&config),
+        Command::Explain(args) => lockgate::explain::run(&args),
         Command::Version => lockgate::inspect::version(),
     }
 }

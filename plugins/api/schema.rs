@@ -20,6 +20,7 @@
 
 mod check;
 mod combine;
+mod complete;
 mod leaf;
 mod names;
 mod settle;
@@ -113,6 +114,12 @@ pub fn apisix_text(schema: &Value, value: &Value) -> Option<String> {
 /// out. Borrowed when nothing has to change.
 pub fn settle<'a>(schema: &Value, value: &'a Value) -> Cow<'a, Value> {
     settle::settle(schema, value)
+}
+
+/// Adds the defaults of members that are missing in objects that are there, for showing a value as
+/// it is understood.
+pub fn complete(schema: &Value, value: &mut Value) {
+    complete::complete(schema, value);
 }
 
 /// Whether a text refers to a secret or an environment variable that is filled in later.

@@ -31,10 +31,13 @@
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use lockgate_plugin::target;
 use lockgate_plugin::{
-    BuildCx, Credential, Ctx, HeaderKey, Outcome, Phases, Plugin, Problem, Problems, Reply, Step,
+    BuildCx, ConsumerCredential, Credential, Ctx, HeaderKey, Outcome, Phases, Plugin, Problem,
+    Problems, Reply, Step,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -109,6 +112,14 @@ enum Place {
     Both,
 }
 
+/// What a request presents.
+enum Presented {
+    /// A consumer's key.
+    Of(Arc<ConsumerCredential>, Place),
+    Missing,
+    Invalid,
+}
+
 impl Plugin for KeyAuth {
     const NAME: &'static str = "key-auth";
     const PRIORITY: i32 = 2500;
@@ -138,21 +149,20 @@ impl Plugin for KeyAuth {
         })
     }
 
-    fn rewrite<'a>(&'a self, cx: &'a mut Ctx<'_>) -> Outcome<'a> {
-        let (found, place) = if let Some(key) = cx.header(&self.header) {
-            // A key is text, so bytes that are none are nobody's key.
-            let key = std::str::from_utf8(key).ok();
-            (
-                key.and_then(|key| cx.find_credential(Self::NAME, key)),
-                Place::Header,
-            )
-        } else if let Some(key) = cx.arg(&self.query) {
-            (cx.find_credential(Self::NAME, &key), Place::Query)
-        } else {
-            return Ok(self.unrecognised(&self.missing, cx));
+    fn explain(&self, cx: &Ctx<'_>) -> Vec<(&'static str, String)> {
+        let key = match self.find(cx) {
+            Presented::Of(found, _) => format!("of the consumer {}", found.consumer.username),
+            Presented::Missing => "missing".to_owned(),
+            Presented::Invalid => "nobody's".to_owned(),
         };
-        let Some(found) = found else {
-            return Ok(self.unrecognised(&self.invalid, cx));
+        vec![("key", key)]
+    }
+
+    fn rewrite<'a>(&'a self, cx: &'a mut Ctx<'_>) -> Outcome<'a> {
+        let (found, place) = match self.find(cx) {
+            Presented::Of(found, place) => (found, place),
+            Presented::Missing => return Ok(self.unrecognised(&self.missing, cx)),
+            Presented::Invalid => return Ok(self.unrecognised(&self.invalid, cx)),
         };
         if self.hide {
             self.hide(cx, place);
@@ -164,6 +174,23 @@ impl Plugin for KeyAuth {
 
 impl KeyAuth {
     /// What happens to a caller that is not recognised: the anonymous consumer, else a refusal.
+    /// Whose key the request has.
+    fn find(&self, cx: &Ctx<'_>) -> Presented {
+        let (found, place) = if let Some(key) = cx.header(&self.header) {
+            // A key is text, so bytes that are none are nobody's key.
+            let key = std::str::from_utf8(key).ok();
+            (
+                key.and_then(|key| cx.find_credential(Self::NAME, key)),
+                Place::Header,
+            )
+        } else if let Some(key) = cx.arg(&self.query) {
+            (cx.find_credential(Self::NAME, &key), Place::Query)
+        } else {
+            return Presented::Missing;
+        };
+        found.map_or(Presented::Invalid, |found| Presented::Of(found, place))
+    }
+
     fn unrecognised(&self, refusal: &Reply, cx: &mut Ctx<'_>) -> Step<'static> {
         let Some(name) = &self.anonymous else {
             return Step::Reply(refusal.clone());

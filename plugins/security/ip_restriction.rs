@@ -100,13 +100,30 @@ impl Plugin for IpRestriction {
         })
     }
 
+    fn explain(&self, cx: &Ctx<'_>) -> Vec<(&'static str, String)> {
+        let verdict = if self.allows(cx) {
+            "allowed".to_owned()
+        } else {
+            format!("refused with {}", self.refusal.status)
+        };
+        vec![(
+            "client",
+            format!("{} is {verdict}", cx.client_ip().to_canonical()),
+        )]
+    }
+
     fn access<'a>(&'a self, cx: &'a mut Ctx<'_>) -> Outcome<'a> {
-        let listed = self.nets.contains(cx.client_ip());
-        Ok(if listed == self.allow {
+        Ok(if self.allows(cx) {
             Step::Next
         } else {
             Step::Reply(self.refusal.clone())
         })
+    }
+}
+
+impl IpRestriction {
+    fn allows(&self, cx: &Ctx<'_>) -> bool {
+        self.nets.contains(cx.client_ip()) == self.allow
     }
 }
 

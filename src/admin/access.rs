@@ -6,7 +6,7 @@ use ipnet::IpNet;
 use openssl::sha::sha256;
 use serde_json::json;
 
-use super::answer::Answer;
+use crate::endpoint::Answer;
 use crate::settings::AdminSettings;
 
 /// See the module.

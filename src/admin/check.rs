@@ -3,12 +3,12 @@
 use lockgate_plugin::{Problem, Problems, schema};
 use serde_json::Value;
 
-use super::answer::Answer;
 use crate::config::catalogue::{Catalogue, Found};
 use crate::config::compile::instance::Workshop;
 use crate::config::decode::{decode, schema_of, split_meta};
 use crate::config::kind::{Key, Kind};
 use crate::config::resource::Plugins;
+use crate::endpoint::Answer;
 
 /// Problems that an answer tells of besides the first.
 const MORE: usize = 9;

@@ -5,8 +5,8 @@
 //! requests see it.
 
 mod access;
-mod answer;
 mod check;
+mod explained;
 pub mod key;
 mod kinds;
 mod listener;
@@ -22,26 +22,25 @@ mod write;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Mutex, Semaphore, watch};
+use tokio::sync::{Mutex, watch};
 
 use crate::config::compile::instance::Workshop;
 use crate::config::keyring::Keyring;
+use crate::config::snapshot::Live;
+use crate::endpoint::Answer;
+use crate::explain::Rules;
 use crate::settings::AdminSettings;
 use crate::store::{Store, StoreError};
 use access::Access;
-use answer::Answer;
 use check::Checker;
 use kinds::Target;
 use request::Request;
+pub(crate) use schemas::entry as plugin_entry;
 use standalone::Standalone;
 use write::Failure;
 
 /// How long an answer waits until requests see what was written. The write is done either way.
 const IN_USE_LIMIT: Duration = Duration::from_secs(1);
-/// Requests that are worked on at once: each may hold a body.
-const MOST_AT_ONCE: usize = 64;
-/// Connections that are served at once: each is a file that a client of the gateway could need.
-const MOST_CONNECTIONS: usize = 256;
 
 /// The Admin API.
 pub struct Admin {
@@ -57,8 +56,9 @@ pub struct Admin {
     /// The revision of the store that requests see.
     seen: watch::Receiver<u64>,
     turn: Mutex<()>,
-    room: Semaphore,
-    places: Semaphore,
+    /// What requests see, and what the settings say about them: for questions about requests.
+    live: Arc<Live>,
+    rules: Rules,
 }
 
 /// What the Admin API is made of.
@@ -79,6 +79,10 @@ pub struct Parts<'a> {
     pub workshop: Workshop,
     /// The revision of the store that requests see.
     pub seen: watch::Receiver<u64>,
+    /// What requests see.
+    pub live: Arc<Live>,
+    /// What the settings say about requests.
+    pub rules: Rules,
 }
 
 impl Admin {
@@ -95,13 +99,13 @@ impl Admin {
             standalone: parts.standalone.then(Mutex::default),
             seen: parts.seen,
             turn: Mutex::new(()),
-            room: Semaphore::new(MOST_AT_ONCE),
-            places: Semaphore::new(MOST_CONNECTIONS),
+            live: parts.live,
+            rules: parts.rules,
         }
     }
 
     /// What is answered to a request whose key was found good.
-    async fn answer(&self, request: &Request) -> Answer {
+    async fn respond(&self, request: &Request) -> Answer {
         let Some(name) = request.segment(0) else {
             return Answer::error(404, "not found").unversioned();
         };

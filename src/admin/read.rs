@@ -8,11 +8,11 @@ use serde_json::Value;
 
 use super::Admin;
 use super::access::Role;
-use super::answer::Answer;
 use super::kinds::Target;
 use super::request::{Request, parse_query};
 use crate::config::kind::{Key, Kind};
 use crate::config::resource::Id;
+use crate::endpoint::Answer;
 use crate::store::{Item, StoreError};
 
 /// How many items a page may have. Source: APISIX.

@@ -2,12 +2,12 @@
 
 use serde_json::Value;
 
-use super::answer::Answer;
 use super::kinds::{Target, called};
 use crate::config::catalogue::{Catalogue, Found};
 use crate::config::keyring::Keyring;
 use crate::config::kind::{Key, Kind};
 use crate::config::resource::Id;
+use crate::endpoint::Answer;
 use crate::store::{Guard, Item, Store, StoreError};
 
 /// A resource that has to be there.

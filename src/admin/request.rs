@@ -4,8 +4,8 @@ use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 
 use super::access::Role;
-use super::answer::Answer;
 use crate::document::read_yaml;
+use crate::endpoint::Answer;
 
 /// The longest body. Source: APISIX.
 pub(super) const MAX_BODY: usize = 1_572_864;
@@ -13,7 +13,7 @@ pub(super) const MAX_BODY: usize = 1_572_864;
 pub(super) const PREFIX: &str = "/apisix/admin";
 
 /// A request.
-pub(super) struct Request {
+pub(crate) struct Request {
     pub(super) method: String,
     /// Of whoever asks; a viewer until the key was looked at.
     pub(super) role: Role,
@@ -122,6 +122,12 @@ impl Request {
     pub(super) fn force(&self) -> bool {
         self.arg("force") == Some("true")
     }
+}
+
+/// An argument of a query.
+pub(super) fn arg(query: &str, name: &str) -> Option<String> {
+    let mut args = parse_query(query).into_iter();
+    Some(args.find(|(known, _)| known == name)?.1)
 }
 
 /// JSON with its bare line ends and tabs inside texts escaped: APISIX takes them, and people paste

@@ -4,11 +4,11 @@ use lockgate_plugin::PluginDef;
 use serde_json::{Map, Value, json};
 
 use super::Admin;
-use super::answer::Answer;
 use super::kinds::schema_name;
 use super::request::Request;
 use crate::config::decode::schema_of;
 use crate::config::kind::{Key, Kind};
+use crate::endpoint::Answer;
 
 /// What APISIX says the version of nearly all its plugins is.
 const PLUGIN_VERSION: f64 = 0.1;
@@ -113,7 +113,7 @@ fn not_found(subsystem: &str) -> Answer {
 
 /// What is told of a plugin. Without metadata there is no member for it: the dashboard offers a
 /// form for each that has one.
-fn entry(def: &PluginDef) -> Value {
+pub(crate) fn entry(def: &PluginDef) -> Value {
     let mut map = Map::new();
     map.insert("version".to_owned(), json!(PLUGIN_VERSION));
     map.insert("priority".to_owned(), json!(def.priority));

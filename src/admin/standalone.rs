@@ -9,12 +9,12 @@ use serde_json::{Map, Value, json};
 
 use super::Admin;
 use super::access::Role;
-use super::answer::Answer;
 use super::kinds::item_key;
 use super::read::{without_client_keys, without_keys};
 use super::request::Request;
 use super::write::Failure;
 use crate::config::kind::{Key, Kind};
+use crate::endpoint::Answer;
 use crate::store::{Commit, Op, Txn};
 
 /// The longest configuration: what a file may have.

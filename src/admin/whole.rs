@@ -6,11 +6,11 @@ use std::collections::HashSet;
 use serde_json::{Value, json};
 
 use super::Admin;
-use super::answer::Answer;
 use super::kinds::item_key;
 use super::request::Request;
 use super::standalone::duplicate;
 use crate::config::kind::Kind;
+use crate::endpoint::Answer;
 
 /// Mistakes that an answer tells of.
 const MOST: usize = 1000;

@@ -6,7 +6,6 @@
 use serde_json::{Map, Value};
 
 use super::Admin;
-use super::answer::Answer;
 use super::check::Checker;
 use super::kinds::{Target, called, has_patch, has_post};
 use super::merge;
@@ -15,6 +14,7 @@ use super::references as refs;
 use super::request::Request;
 use crate::config::kind::{Key, Kind};
 use crate::config::resource::Id;
+use crate::endpoint::Answer;
 use crate::store::{Commit, Guard, Item, Op, StoreError, Txn};
 
 const TOO_DEEP: &str = "invalid configuration: nested too deeply";

@@ -19,6 +19,8 @@ pub struct Report {
     pub source: String,
     /// How many resources are in it.
     pub resources: usize,
+    /// Of the file's content that is in use, apart from what is rejected. `None` for a store.
+    pub print: Option<u64>,
     /// What was not taken when the source was read last, and not more of it than a page can show.
     /// The previous versions stay in use.
     pub rejected: Vec<Problem>,

@@ -101,13 +101,17 @@ impl Writer {
 
     fn take_file(&mut self, batch: Batch) {
         let changes = self.graph.difference(batch.wanted());
+        let print = batch.print;
         self.apply(changes, |rejected, applied| {
             batch.locate(&mut applied.problems);
             batch.locate(&mut applied.warnings);
             applied.warnings.extend(batch.warnings);
             rejected.clear();
         });
-        self.report(|report| report.recover());
+        self.report(|report| {
+            report.print = Some(print);
+            report.recover();
+        });
     }
 
     fn take_all(&mut self, all: Changes) {
@@ -253,6 +257,7 @@ mod tests {
             document,
             filled: None,
             warnings: Problems::default(),
+            print: 0,
         }
     }
 

@@ -9,12 +9,16 @@
 //! Asked ─ head ─▶ request_head::scan ─▶ locate(Trace) ─▶ Plan ─▶ Upstream::preview ─▶ Explanation
 //! ```
 
+mod api;
 mod asked;
+mod command;
+mod online;
 mod plugins;
 mod report;
 mod target;
 #[cfg(test)]
 mod tests;
+mod text;
 mod trace;
 
 use std::future::Future;
@@ -44,7 +48,9 @@ use asked::Question;
 use plugins::Chain;
 use trace::{Facts, Shown, Trace};
 
+pub(crate) use api::{PATH, answer};
 pub use asked::{Asked, MAX_QUESTION};
+pub use command::{Args, run};
 pub use report::*;
 
 /// Other hosts that are listed.
@@ -138,7 +144,11 @@ pub fn explain(
         certificate: certificate(snap, rules, &question),
         ..Explanation::default()
     };
-    out.request.peer = question.peer.to_string();
+    out.request.peer = match question.peer.port() {
+        // Not said.
+        0 => question.peer.ip().to_string(),
+        _ => question.peer.to_string(),
+    };
     out.request.scheme = if question.tls { "https" } else { "http" }.to_owned();
     out.request.sni = question.sni.clone();
 
@@ -336,8 +346,8 @@ impl Follow<'_> {
             || route.is_some_and(|route| route.plan.finds_consumer());
         if finds && consumer.is_none() {
             self.note(
-                "who the consumer is shows only when plugins run, and none does here: name it to \
-                 see its plugins",
+                "who the consumer is shows only when plugins run, and none does here: --consumer \
+                 NAME merges its plugins",
             );
         }
     }

@@ -43,7 +43,7 @@ pub(super) fn explain(
         }
         .to_owned(),
         nodes: shape.nodes.iter().zip(&spec.nodes).map(node).collect(),
-        next: next.map(|node| format!("{node:?}")),
+        next: next.map(|node| address(&node.host, node.port)),
         pass_host: pass_host.to_owned(),
         host,
         retries: shape.retries(),
@@ -60,6 +60,15 @@ fn node((node, spec): (&Arc<Node>, &NodeSpec)) -> NodeSeen {
         priority: spec.priority,
         address: ready.map(|ready| ready.addr.ip().to_string()),
         in_flight: node.in_flight.load(Ordering::Relaxed),
+    }
+}
+
+/// `host:port`, IPv6 in brackets.
+pub(super) fn address(host: &str, port: u16) -> String {
+    if host.contains(':') {
+        format!("[{host}]:{port}")
+    } else {
+        format!("{host}:{port}")
     }
 }
 

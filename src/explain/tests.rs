@@ -137,7 +137,7 @@ fn the_client_is_the_one_that_the_rules_find() {
     let told = told(&shop(), &asked);
     assert_eq!(
         (&*told.request.client, &*told.request.peer),
-        ("192.0.2.7", "127.0.0.1:0")
+        ("192.0.2.7", "127.0.0.1")
     );
     assert_eq!(told.route.unwrap().id, "near");
 }
@@ -191,6 +191,48 @@ fn plugins_with_their_level() {
     asked.consumer = Some("bob".to_owned());
     let unknown = explain(&shop(), &rules(), &asked, From::Running);
     assert_eq!(unknown, Err(NotExplained::Consumer("bob".to_owned())));
+}
+
+#[test]
+fn plugins_tell_what_they_would_work_with() {
+    let snap = snapshot(
+        Mode::HostUri,
+        &json!({
+            "consumers/ann": {"username": "ann", "plugins": {"key-auth": {"key": "a-key"}}},
+            "routes/1": {"uri": "/", "plugins": {
+                "key-auth": {}, "ip-restriction": {"whitelist": ["10.0.0.0/8"]},
+            }},
+        }),
+    );
+    let check = |key: Option<&str>, from: &str, expected: [&str; 2]| {
+        let asked = Asked {
+            headers: key
+                .map(|key| ("apikey".into(), key.into()))
+                .into_iter()
+                .collect(),
+            from: Some(from.to_owned()),
+            ..Asked::new("GET", "/")
+        };
+        let told = told(&snap, &asked);
+        let details = told.plugins.iter().flat_map(|p| &p.details);
+        let lines: Vec<String> = details.map(|(n, v)| format!("{n}: {v}")).collect();
+        assert_eq!(lines, expected, "{key:?} {from}");
+    };
+    check(
+        None,
+        "10.1.1.1",
+        ["client: 10.1.1.1 is allowed", "key: missing"],
+    );
+    check(
+        Some("b"),
+        "::1",
+        ["client: ::1 is refused with 403", "key: nobody's"],
+    );
+    check(
+        Some("a-key"),
+        "10.1.1.1",
+        ["client: 10.1.1.1 is allowed", "key: of the consumer ann"],
+    );
 }
 
 #[test]

@@ -11,29 +11,28 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
-use http::{Response, StatusCode, header};
 use lockgate_plugin::Problem;
 use lockgate_plugins::observe::prometheus::{Metrics, Now};
-use pingora_core::apps::http_app::ServeHttp;
-use pingora_core::protocols::http::ServerSession;
+use pingora_http::RequestHeader;
 use serde_json::{Value, json};
 
 use crate::config::report::{Report, SharedReport};
+use crate::endpoint::{Answer, Api, Taken};
 use crate::observe::config_metrics::ConfigMetrics;
 use crate::proxy::core::Stats;
 
 /// Serves the status page.
-pub struct StatusPage {
+pub(crate) struct StatusPage {
     /// What became of the configuration.
-    pub report: SharedReport,
+    pub(crate) report: SharedReport,
     /// What is going on.
-    pub stats: Arc<Stats>,
+    pub(crate) stats: Arc<Stats>,
     /// Set once every listener accepts.
-    pub listening: Arc<AtomicBool>,
+    pub(crate) listening: Arc<AtomicBool>,
 }
 
 impl StatusPage {
-    fn answer(&self, path: &str) -> (u16, Value) {
+    fn page(&self, path: &str) -> (u16, Value) {
         match path {
             "/status" => (200, json!({ "status": "ok" })),
             "/status/ready" => self.ready(),
@@ -110,31 +109,43 @@ fn rejected(report: &Report) -> Vec<Value> {
 }
 
 #[async_trait]
-impl ServeHttp for StatusPage {
-    async fn response(&self, session: &mut ServerSession) -> Response<Vec<u8>> {
-        let (status, body) = self.answer(session.req_header().uri.path());
-        respond(status, "application/json", format!("{body}\n").into_bytes())
+impl Api for StatusPage {
+    type Request = ();
+
+    fn take(&self, head: &RequestHeader) -> Taken<()> {
+        let (status, body) = self.page(head.uri.path());
+        Taken::Done(Answer::json(status, body.to_string()))
+    }
+
+    async fn answer(&self, (): (), _: Vec<u8>) -> Answer {
+        Answer::page(404)
+    }
+
+    fn fields(&self, _: &RequestHeader, _: &Answer) -> Vec<(&'static str, String)> {
+        Vec::new()
     }
 }
 
 /// Serves the metrics.
-pub struct MetricsPage {
+pub(crate) struct MetricsPage {
     /// The metrics.
-    pub metrics: Arc<Metrics>,
+    pub(crate) metrics: Arc<Metrics>,
     /// The path they are under.
-    pub path: String,
+    pub(crate) path: String,
     /// What is going on.
-    pub stats: Arc<Stats>,
+    pub(crate) stats: Arc<Stats>,
     /// What became of the configuration.
-    pub config: Option<ConfigMetrics>,
+    pub(crate) config: Option<ConfigMetrics>,
 }
 
 #[async_trait]
-impl ServeHttp for MetricsPage {
-    async fn response(&self, session: &mut ServerSession) -> Response<Vec<u8>> {
-        if session.req_header().uri.path() != self.path {
+impl Api for MetricsPage {
+    type Request = ();
+
+    fn take(&self, head: &RequestHeader) -> Taken<()> {
+        if head.uri.path() != self.path {
             let text = format!("metrics are at {}\n", self.path);
-            return respond(404, "text/plain", text.into_bytes());
+            return Taken::Done(Answer::text(404, text).of_kind("text/plain"));
         }
         if let Some(config) = &self.config {
             config.refresh();
@@ -147,18 +158,15 @@ impl ServeHttp for MetricsPage {
             writing: self.stats.in_flight.load(Ordering::Relaxed),
             requests: self.stats.requests.load(Ordering::Relaxed),
         };
-        respond(200, "text/plain; version=0.0.4", self.metrics.render(now))
+        let text = String::from_utf8_lossy(&self.metrics.render(now)).into_owned();
+        Taken::Done(Answer::text(200, text).of_kind("text/plain; version=0.0.4"))
     }
-}
 
-fn respond(status: u16, kind: &str, body: Vec<u8>) -> Response<Vec<u8>> {
-    let length = body.len();
-    let mut response = Response::new(body);
-    *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);
-    let headers = response.headers_mut();
-    if let Ok(kind) = header::HeaderValue::from_str(kind) {
-        headers.insert(header::CONTENT_TYPE, kind);
+    async fn answer(&self, (): (), _: Vec<u8>) -> Answer {
+        Answer::page(404)
     }
-    headers.insert(header::CONTENT_LENGTH, header::HeaderValue::from(length));
-    response
+
+    fn fields(&self, _: &RequestHeader, _: &Answer) -> Vec<(&'static str, String)> {
+        Vec::new()
+    }
 }

@@ -87,6 +87,15 @@ pub(super) fn status(read: &mut Reader<'_>) -> Option<SocketAddr> {
     Some(SocketAddr::new(ip, u16::try_from(port).unwrap_or(7085)))
 }
 
+/// `apisix.control`; there is a Control API unless `apisix.enable_control` is `false`.
+pub(super) fn control(read: &mut Reader<'_>) -> Option<SocketAddr> {
+    let enabled = read.flag("apisix.enable_control", true);
+    let ip = address(read, "apisix.control.ip", Ipv4Addr::LOCALHOST.into());
+    let port = read.integer("apisix.control.port", 1, 65_535);
+    let port = u16::try_from(port.unwrap_or(9090)).unwrap_or(9090);
+    enabled.then(|| SocketAddr::new(ip, port))
+}
+
 /// An address setting.
 pub(super) fn address(read: &mut Reader<'_>, path: &str, default: IpAddr) -> IpAddr {
     let Some(text) = read.text(path) else {
@@ -230,6 +239,9 @@ pub(super) fn check_conflicts(settings: &Settings, out: &mut Problems) {
     }
     if let Some(addr) = settings.status {
         claim(addr, "status", "apisix.status.port");
+    }
+    if let Some(addr) = settings.control {
+        claim(addr, "control", "apisix.control.port");
     }
     if settings.prometheus.enable_export_server {
         claim(

@@ -82,6 +82,9 @@ pub struct Settings {
     pub error_log: ErrorLog,
     /// The status page: `apisix.status`. 127.0.0.1:7085 when not configured, `None` for `false`.
     pub status: Option<SocketAddr>,
+    /// The Control API: `apisix.control`. 127.0.0.1:9090 when not configured, `None` without
+    /// `apisix.enable_control`.
+    pub control: Option<SocketAddr>,
     /// The `plugins` list.
     pub plugins: Vec<String>,
     /// `plugin_attr`, by plugin.
@@ -389,6 +392,7 @@ fn settings(
         access_log: nginx::access_log(read, home),
         error_log: nginx::error_log(read, home),
         status: listen::status(read),
+        control: listen::control(read),
         plugins: plugins::list(read, implemented),
         plugin_attr: read.value("plugin_attr").cloned().unwrap_or_default(),
         prometheus: prometheus::attr(read),

@@ -4,14 +4,14 @@
 //! before it is answered. After a crash the file holds every write that was answered.
 
 use std::fs::TryLockError;
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use redb::backends::FileBackend;
+use redb::backends::{FileBackend, InMemoryBackend};
 use redb::{
     Database, DatabaseError, Durability, ReadableDatabase, ReadableTable, StorageBackend,
     TableDefinition,
@@ -64,6 +64,19 @@ impl Embedded {
         })
     }
 
+    /// What is in the file, for whoever only looks: the file stays as it is, and no process that
+    /// serves is kept from it for longer than it takes to read it. What is written to the result is
+    /// lost.
+    ///
+    /// # Errors
+    /// When a process has it open, or when it cannot be read.
+    pub fn look(path: &Path) -> Result<Memory, StoreError> {
+        let failed = |e| StoreError::new(format!("cannot look into {}", path.display()), e);
+        let bytes = read_shared(path).map_err(|e| failed(e.into()))?;
+        let state = of_copy(&bytes).map_err(failed)?;
+        Ok(Memory::alone(state))
+    }
+
     /// Whether a process has the file open.
     pub fn is_open(path: &Path) -> bool {
         let Ok(file) = std::fs::File::open(path) else {
@@ -77,6 +90,37 @@ impl Embedded {
     pub fn path(&self) -> &Path {
         &self.path
     }
+}
+
+/// The bytes of a file that no process has open.
+fn read_shared(path: &Path) -> std::io::Result<Vec<u8>> {
+    let mut file = std::fs::File::open(path)?;
+    // The lock goes with the file at the end of this function.
+    match file.try_lock_shared() {
+        Err(TryLockError::WouldBlock) => {
+            return Err(std::io::Error::other("a running process has it open"));
+        }
+        Err(TryLockError::Error(error)) => return Err(error),
+        Ok(()) => {}
+    }
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// What a file with these bytes holds. After a process was killed, redb puts the file in order when it
+/// is opened; here it does so to the copy.
+fn of_copy(bytes: &[u8]) -> Result<State, Box<dyn std::error::Error + Send + Sync>> {
+    if bytes.is_empty() {
+        return Ok(State::default());
+    }
+    let copy = InMemoryBackend::new();
+    copy.set_len(bytes.len() as u64)?;
+    copy.write(0, bytes)?;
+    let database = Database::builder()
+        .set_cache_size(CACHE_BYTES)
+        .create_with_backend(copy)?;
+    read(&database)
 }
 
 /// The file, and what is in it.

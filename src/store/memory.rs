@@ -55,11 +55,16 @@ pub(super) struct Shared {
 
 impl Default for Memory {
     fn default() -> Memory {
-        Memory::over(State::default(), Box::new(Nowhere))
+        Memory::alone(State::default())
     }
 }
 
 impl Memory {
+    /// With these items, and nothing behind it.
+    pub(super) fn alone(state: State) -> Memory {
+        Memory::over(state, Box::new(Nowhere))
+    }
+
     pub(super) fn over(state: State, disk: Box<dyn Disk>) -> Memory {
         let (revision, _) = signal::channel(state.revision());
         Memory {

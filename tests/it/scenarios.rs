@@ -3,6 +3,7 @@
 mod admin;
 mod clients;
 mod etcd;
+mod explain;
 mod files;
 mod idle;
 pub(crate) mod lanes;
@@ -29,6 +30,9 @@ pub(crate) type Scenario = fn(Arc<World>) -> Running;
 
 /// All scenarios by name.
 pub(crate) const ALL: &[(&str, Scenario)] = &[
+    ("explain looks beside a running gateway", |w| {
+        Box::pin(explain::beside(w))
+    }),
     ("SIGTERM lets requests finish and ends with 0", |w| {
         Box::pin(shutdown::drain(w))
     }),

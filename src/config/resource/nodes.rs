@@ -77,6 +77,36 @@ impl Nodes {
         }
     }
 
+    /// The list form, for showing. In a map that has been checked every name is an address.
+    pub fn listed(&self) -> serde_json::Value {
+        let item = |host: &str, port: Option<u16>, weight: f64, priority: Option<i32>| {
+            let mut item = serde_json::Map::new();
+            item.insert("host".into(), host.into());
+            if let Some(port) = port {
+                item.insert("port".into(), port.into());
+            }
+            item.insert("weight".into(), (weight.max(0.0) as u64).into());
+            if let Some(priority) = priority {
+                item.insert("priority".into(), priority.into());
+            }
+            serde_json::Value::Object(item)
+        };
+        let list = match self {
+            Nodes::Map(map) => map
+                .iter()
+                .filter_map(|(name, weight)| {
+                    let (host, port) = split_address(name).ok()?;
+                    Some(item(host, port, *weight, None))
+                })
+                .collect(),
+            Nodes::List(list) => list
+                .iter()
+                .map(|node| item(&node.host, node.port, node.weight, Some(node.priority)))
+                .collect(),
+        };
+        serde_json::Value::Array(list)
+    }
+
     /// One list, with `port` where none is given. Checked before: what has no address is left out.
     pub(super) fn specs(&self, port: u16) -> Vec<NodeSpec> {
         let weight = |weight: f64| weight.clamp(0.0, f64::from(u32::MAX)) as u32;

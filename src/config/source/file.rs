@@ -89,6 +89,16 @@ impl FileSource {
         &self.path
     }
 
+    /// What it is written in.
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    /// Of the content that was read last.
+    pub fn print(&self) -> Option<u64> {
+        Some(self.seen.as_ref()?.print)
+    }
+
     /// Reads the whole file.
     ///
     /// # Errors
@@ -169,6 +179,12 @@ impl FileSource {
     /// # Errors
     /// As [`load`](Self::load).
     pub fn parse(&self, bytes: &[u8]) -> Result<Batch, Problems> {
+        let mut batch = self.parts(bytes)?;
+        batch.print = content(bytes);
+        Ok(batch)
+    }
+
+    fn parts(&self, bytes: &[u8]) -> Result<Batch, Problems> {
         let name = self.path.display().to_string();
         match self.format {
             Format::Json if is_blank(bytes) => Err(self.failed(
@@ -232,6 +248,7 @@ fn batch(document: Document, filled: Option<Value>) -> Result<Batch, Problems> {
         document,
         filled,
         warnings,
+        print: 0,
     })
 }
 

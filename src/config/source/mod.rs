@@ -56,6 +56,8 @@ pub struct Batch {
     pub filled: Option<Value>,
     /// Accepted without an effect; with their places.
     pub warnings: Problems,
+    /// Of the content it was read from.
+    pub print: u64,
 }
 
 impl Batch {

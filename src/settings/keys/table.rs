@@ -13,7 +13,6 @@ const NO_SNIPPET: Key = Key::of(
     Text,
     Instead("there is no nginx to put configuration snippets into", OFF),
 );
-const NO_CONTROL: &str = "this version has no Control API; see the status page";
 const NO_STREAM: &str = "TCP and UDP routes are not served by this version";
 /// A key of the time before 3.0. Its value is not even looked at.
 const fn moved(text: &'static str) -> Key {
@@ -140,13 +139,9 @@ pub(super) const KEYS: &[(&str, Key)] = &[
             ),
         ),
     ),
-    (
-        "apisix.enable_control",
-        Key::of(Flag, Instead(NO_CONTROL, OFF)),
-    ),
-    ("apisix.control", Key::of(Section, Instead(NO_CONTROL, OFF))),
-    ("apisix.control.ip", TEXT),
-    ("apisix.control.port", PORT),
+    ("apisix.enable_control", HONOURED),
+    ("apisix.control.ip", HONOURED),
+    ("apisix.control.port", HONOURED),
     ("apisix.control.router", TEXT),
     ("apisix.disable_sync_configuration_during_start", FLAG),
     ("apisix.worker_startup_time_threshold", NUMBER),

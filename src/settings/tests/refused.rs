@@ -171,7 +171,7 @@ fn types_are_checked_of_keys_without_effect() {
         "apisix: {control: {prt: 1, port: 0}}\n",
         &[
             "2:20: apisix.control.prt: unknown key `prt` (did you mean `apisix.control.port`?)",
-            "2:28: apisix.control.port: expected a port from 1 to 65535, found 0",
+            "2:28: apisix.control.port: expected a whole number from 1 to 65535, found 0",
         ],
     );
     bad(

@@ -1,65 +1,77 @@
-//! An answer of the Admin API, before it is written.
+//! An answer of an endpoint, before it is written.
 
 use serde_json::{Value, json};
 
+/// The type of nearly all answers, in APISIX also of those that are none.
+const JSON: &str = "application/json";
+/// The type of pages.
+pub(crate) const HTML: &str = "text/html";
+
 /// An answer.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Answer {
-    pub(super) status: u16,
-    pub(super) body: String,
-    /// Whether it says which form of envelope it has: `X-API-VERSION`.
-    pub(super) versioned: bool,
-    pub(super) html: bool,
-    pub(super) headers: Vec<(&'static str, String)>,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) body: String,
+    /// Whether it says which form of envelope it has, in the Admin API: `X-API-VERSION`.
+    pub(crate) versioned: bool,
+    /// Its type.
+    pub(crate) kind: &'static str,
+    pub(crate) headers: Vec<(&'static str, String)>,
 }
 
 impl Answer {
     /// JSON text.
-    pub(super) fn json(status: u16, body: impl Into<String>) -> Answer {
+    pub(crate) fn json(status: u16, body: impl Into<String>) -> Answer {
         let mut body = body.into();
         body.push('\n');
         Answer::text(status, body)
     }
 
     /// A body as it is; the type says JSON all the same, as in APISIX.
-    pub(super) fn text(status: u16, body: impl Into<String>) -> Answer {
+    pub(crate) fn text(status: u16, body: impl Into<String>) -> Answer {
         Answer {
             status,
             body: body.into(),
             versioned: true,
-            html: false,
+            kind: JSON,
             headers: Vec::new(),
         }
     }
 
     /// What went wrong, in APISIX's form.
-    pub(super) fn error(status: u16, text: impl Into<Value>) -> Answer {
+    pub(crate) fn error(status: u16, text: impl Into<Value>) -> Answer {
         Answer::json(status, json!({ "error_msg": text.into() }).to_string())
     }
 
     /// A request that cannot be carried out as it is.
-    pub(super) fn bad(text: impl Into<Value>) -> Answer {
+    pub(crate) fn bad(text: impl Into<Value>) -> Answer {
         Answer::error(400, text)
     }
 
     /// Nothing is at this path. Clients tell it from other errors by the member's name.
-    pub(super) fn no_key() -> Answer {
+    pub(crate) fn no_key() -> Answer {
         Answer::json(404, r#"{"message":"Key not found"}"#)
     }
 
     /// A page of nginx.
-    pub(super) fn page(status: u16) -> Answer {
+    pub(crate) fn page(status: u16) -> Answer {
         Answer {
             status,
             body: crate::proxy::fault::stock_page(status).unwrap_or_default(),
             versioned: false,
-            html: true,
+            kind: HTML,
             headers: Vec::new(),
         }
     }
 
+    /// The same with another type.
+    pub(crate) fn of_kind(mut self, kind: &'static str) -> Answer {
+        self.kind = kind;
+        self
+    }
+
     /// The same without the header that names the form of envelopes.
-    pub(super) fn unversioned(mut self) -> Answer {
+    pub(crate) fn unversioned(mut self) -> Answer {
         self.versioned = false;
         self
     }
