@@ -35,6 +35,7 @@ need /usr/include/google/protobuf/descriptor.proto libprotobuf-dev "the definiti
 case $purpose in
   build)
     need etcd etcd-server "the tests start one"
+    need redis-server redis-server "the tests start some"
     ;;
   run)
     need curl curl "the requests that the demo suggests"

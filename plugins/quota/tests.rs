@@ -1,0 +1,8 @@
+//! Against a real Redis, which each test starts for itself.
+
+mod checks;
+mod cluster;
+mod faults;
+mod leases;
+mod rig;
+mod sentinel;
