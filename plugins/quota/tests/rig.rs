@@ -3,7 +3,6 @@
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::{Access, Central, Charge, Law, Place, Server, Verdict};
@@ -34,7 +33,7 @@ impl Redis {
     }
 
     pub(super) fn on(port: u16, options: &[&str]) -> Redis {
-        let folder = folder();
+        let folder = folder(port);
         let port_text = port.to_string();
         let mut all = vec!["--port", &port_text, "--bind", "127.0.0.1", "--save", ""];
         // A replica that was never in step cannot take over.
@@ -45,7 +44,8 @@ impl Redis {
 
     /// A Sentinel; its file is rewritten by it.
     pub(super) fn sentinel(lines: &str) -> Redis {
-        let (port, folder) = (free_port(), folder());
+        let port = free_port();
+        let folder = folder(port);
         let conf = folder.join("sentinel.conf");
         let text = format!("port {port}\nbind 127.0.0.1\n{lines}");
         std::fs::write(&conf, text).unwrap();
@@ -118,10 +118,9 @@ pub(super) fn place(port: u16) -> Place {
     }
 }
 
-fn folder() -> PathBuf {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let name = format!("lockgate-redis-{}-{number}", std::process::id());
+/// A folder of its own for who has this port.
+fn folder(port: u16) -> PathBuf {
+    let name = format!("lockgate-redis-{}-{port}", std::process::id());
     let folder = std::env::temp_dir().join(name);
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(&folder).unwrap();
@@ -139,7 +138,7 @@ pub(super) fn until(what: &str, mut done: impl FnMut() -> bool) {
 
 /// A certificate for 127.0.0.1 that nobody vouches for, and its key.
 pub(super) fn certificate() -> (PathBuf, PathBuf, PathBuf) {
-    let folder = folder();
+    let folder = folder(free_port());
     let path = |name: &str| folder.join(name);
     let (cert, key) = (path("cert.pem"), path("key.pem"));
     let made = Command::new("openssl")
