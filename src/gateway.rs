@@ -2,7 +2,8 @@
 #![allow(clippy::print_stderr)] // Before the log exists, and for its last words.
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
@@ -41,7 +42,7 @@ use crate::proxy::head::AddressRules;
 use crate::proxy::socket::WRITE_BUFFER;
 use crate::proxy::wire::Wire;
 use crate::settings::{AdminSettings, Listen, Settings, SourceKind};
-use crate::signals::{Signals, exit_when_idle};
+use crate::signals::{Signals, exit_when_idle, store_sock};
 use crate::tls::{self, ListenerTls};
 use crate::upstream::{Lookups, Resolver, Sweeper};
 
@@ -57,7 +58,7 @@ const KERNEL_KEEPALIVE: TcpKeepalive = TcpKeepalive {
 /// The kernel's patience, in `send_timeout`s: a client on a moving phone may be out of reach for a
 /// while and come back.
 const USER_TIMEOUT_FACTOR: u32 = 3;
-/// How long the running process may take to let go of the store after it handed over its sockets.
+/// How long a successor waits for the running process to let go of the store.
 const HAND_OVER_LIMIT: Duration = Duration::from_secs(10);
 /// How long a process that was just told to end may take, before a new one gives up.
 const RESTART_LIMIT: Duration = Duration::from_secs(2);
@@ -84,13 +85,11 @@ pub fn run(config: &Path, upgrade: bool) -> ExitCode {
         return ExitCode::FAILURE;
     }
     settings.lockgate.max_connections = open_files::raise(settings.lockgate.max_connections);
-    // A store belongs to one process: the running one lets go of it when it hands its sockets over.
+    // A store belongs to one process: the running one lets go of it for a successor that asks, and
+    // keeps its sockets until that has read it.
     let takes_over = upgrade && matches!(settings.source, SourceKind::Embedded(_));
-    let mut server = match takes_over
-        .then(|| start_server(&settings, upgrade))
-        .transpose()
-    {
-        Ok(server) => server,
+    let asks = match takes_over.then(|| ask_for_store(&settings)).transpose() {
+        Ok(asks) => asks,
         Err(error) => return ended(&error),
     };
     let patience = if takes_over {
@@ -112,10 +111,8 @@ pub fn run(config: &Path, upgrade: bool) -> ExitCode {
     warnings
         .iter()
         .for_each(|warning| tracing::warn!("{warning}"));
-    let server = match server.take() {
-        Some(server) => Ok(server),
-        None => start_server(&settings, upgrade),
-    };
+    let server = start_server(&settings, upgrade);
+    drop(asks);
     match server.and_then(|server| serve(&settings, loaded, lookups, server)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => ended(&error),
@@ -138,6 +135,44 @@ fn refused(problems: &Problems) -> ExitCode {
     ExitCode::FAILURE
 }
 
+/// Says that this process waits for the store, until it is dropped.
+struct Asking {
+    path: PathBuf,
+    _listener: UnixListener,
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        // Without a listener it says nothing; it is only tidier.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+fn ask_for_store(settings: &Settings) -> anyhow::Result<Asking> {
+    make_sock_folder(settings)?;
+    let path = store_sock(&settings.lockgate.upgrade_sock);
+    // What a process that was killed left there.
+    let _ = std::fs::remove_file(&path);
+    let listener = UnixListener::bind(&path)
+        .map_err(|e| anyhow::anyhow!("{} cannot be listened on: {e}", path.display()))?;
+    Ok(Asking {
+        path,
+        _listener: listener,
+    })
+}
+
+fn make_sock_folder(settings: &Settings) -> anyhow::Result<()> {
+    let Some(folder) = settings.lockgate.upgrade_sock.parent() else {
+        return Ok(());
+    };
+    std::fs::create_dir_all(folder).map_err(|e| {
+        anyhow::anyhow!(
+            "the folder {} for the hand-over socket cannot be made: {e}",
+            folder.display()
+        )
+    })
+}
+
 /// Pingora's server, with the sockets of the running process if it is to be replaced.
 fn start_server(settings: &Settings, upgrade: bool) -> anyhow::Result<Server> {
     let conf = server_conf(settings);
@@ -152,14 +187,7 @@ fn start_server(settings: &Settings, upgrade: bool) -> anyhow::Result<Server> {
             "waiting for the running process to hand over its sockets (send it SIGQUIT)"
         );
     }
-    if let Some(folder) = settings.lockgate.upgrade_sock.parent() {
-        std::fs::create_dir_all(folder).map_err(|e| {
-            anyhow::anyhow!(
-                "the folder {} for the hand-over socket cannot be made: {e}",
-                folder.display()
-            )
-        })?;
-    }
+    make_sock_folder(settings)?;
     // Pingora panics when nobody hands sockets over.
     let taken = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| server.bootstrap()));
     if taken.is_err() {
@@ -217,6 +245,7 @@ fn serve(
             report: Arc::clone(&report),
             stats: Arc::clone(&stats),
             listening: Arc::clone(&listening),
+            digests: writer.digests(),
         };
         server.add_service(small_service("status", addr, page));
     }
@@ -224,7 +253,7 @@ fn serve(
         let path = settings.prometheus.export_uri.clone();
         let prefix = &settings.prometheus.metric_prefix;
         let (registry, report) = (metrics.registry(), Arc::clone(&report));
-        let config = ConfigMetrics::register(registry, prefix, report, mirror);
+        let config = ConfigMetrics::register(registry, prefix, report, mirror.clone());
         let page = MetricsPage {
             config: config
                 .map_err(|error| tracing::error!(%error, "no metrics of the configuration"))
@@ -258,6 +287,7 @@ fn serve(
             generated_key: own.then(|| admin::key::kept_in(&key)).transpose()?,
             server_token: server_token(settings),
             store: Arc::clone(store),
+            mirror,
             keyring: settings.keyring.clone(),
             standalone: settings.source == SourceKind::Memory,
             workshop,

@@ -91,7 +91,11 @@ pub fn load(
 ) -> Result<Loaded, (Problems, Vec<Problem>)> {
     let alone = |problems| (problems, Vec::new());
     let metrics = metrics(settings).map_err(alone)?;
-    let graph = Graph::new(workshop(settings, &metrics), settings.router, resolver);
+    let mut workshop = workshop(settings, &metrics);
+    if matches!(settings.source, SourceKind::Etcd(_)) {
+        workshop.catalogue = workshop.catalogue.skipping_unknown();
+    }
+    let graph = Graph::new(workshop, settings.router, resolver);
     match &settings.source {
         SourceKind::Yaml(path) => file(graph, metrics, path, Format::Yaml),
         SourceKind::Json(path) => file(graph, metrics, path, Format::Json),

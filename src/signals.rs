@@ -22,8 +22,12 @@ use crate::store::Store;
 
 /// How often the number of requests in flight is looked at while draining.
 const LOOK: Duration = Duration::from_millis(20);
-/// How long a successor may take from SIGQUIT until it waits for the sockets.
+/// How long a successor may take from SIGQUIT until it waits for the sockets, or the store.
 const SUCCESSOR_LIMIT: Duration = Duration::from_secs(5);
+/// How long it may take to read the store once that was let go of.
+const READING_LIMIT: Duration = Duration::from_secs(60);
+/// How long the system may take to free what a successor held that has ended.
+const RETAKE_LIMIT: Duration = Duration::from_secs(2);
 
 /// Decides what a signal means.
 pub struct Signals {
@@ -55,6 +59,7 @@ impl ShutdownSignalWatch for Signals {
                         tracing::info!("SIGQUIT: handing the listening sockets to the successor");
                         self.stats.draining.store(true, Ordering::Relaxed);
                         if let Some(store) = &self.store {
+                            // Let go of already, if the successor has to read it.
                             store.release();
                         }
                         return ShutdownSignal::GracefulUpgrade;
@@ -81,16 +86,64 @@ impl ShutdownSignalWatch for Signals {
 }
 
 impl Signals {
-    /// Waits a moment for a successor: it may have been started just before the signal.
+    /// Waits a moment for a successor: it may have been started just before the signal. One that
+    /// needs the store gets it, and has to read it before it gets the sockets; when it fails, the
+    /// store is taken back, and this process goes on.
     async fn successor_comes(&self) -> bool {
-        let until = Instant::now() + SUCCESSOR_LIMIT;
-        while !successor_waits(&self.upgrade_sock) {
-            if Instant::now() >= until {
-                return false;
+        let mut until = Instant::now() + SUCCESSOR_LIMIT;
+        let mut released = None;
+        let wants_store = store_sock(&self.upgrade_sock);
+        loop {
+            // In this order: a successor asks for the store until it has the sockets.
+            let wants_store = successor_waits(&wants_store);
+            if successor_waits(&self.upgrade_sock) {
+                return true;
+            }
+            match (&self.store, wants_store, &released) {
+                (Some(store), true, None) => {
+                    tracing::info!("the successor reads the store: no writes until it has it");
+                    store.release();
+                    until = Instant::now() + READING_LIMIT;
+                    released = Some(store);
+                }
+                // It has ended.
+                (_, false, Some(_)) => break,
+                _ if Instant::now() >= until => break,
+                _ => {}
             }
             tokio::time::sleep(LOOK).await;
         }
-        true
+        if let Some(store) = released {
+            take_back(&**store).await;
+        }
+        false
+    }
+}
+
+/// Where a successor says that it waits for the store.
+pub fn store_sock(upgrade_sock: &Path) -> PathBuf {
+    let mut name = upgrade_sock.as_os_str().to_owned();
+    name.push(".store");
+    name.into()
+}
+
+async fn take_back(store: &dyn Store) {
+    let until = Instant::now() + RETAKE_LIMIT;
+    loop {
+        match store.retake() {
+            Ok(()) => {
+                tracing::warn!("the successor did not take over: the store is written here again");
+                return;
+            }
+            Err(error) if Instant::now() >= until => {
+                tracing::error!(
+                    error = %error.chain(),
+                    "the store cannot be taken back: writes are refused until a restart"
+                );
+                return;
+            }
+            Err(_) => tokio::time::sleep(LOOK).await,
+        }
     }
 }
 

@@ -30,7 +30,7 @@ use crate::config::snapshot::Live;
 use crate::endpoint::Answer;
 use crate::explain::Rules;
 use crate::settings::AdminSettings;
-use crate::store::{Store, StoreError};
+use crate::store::{Mirror, Store, StoreError};
 use access::Access;
 use check::Checker;
 use kinds::Target;
@@ -48,6 +48,7 @@ pub struct Admin {
     cors: bool,
     server_token: String,
     store: Arc<dyn Store>,
+    mirror: Option<Arc<Mirror>>,
     keyring: Keyring,
     checker: Checker,
     stream_mode: bool,
@@ -71,6 +72,8 @@ pub struct Parts<'a> {
     pub server_token: String,
     /// Where resources are kept.
     pub store: Arc<dyn Store>,
+    /// What is known of that without asking, where it is somewhere else.
+    pub mirror: Option<Arc<Mirror>>,
     /// What is encrypted there.
     pub keyring: Keyring,
     /// Whether the configuration is written as a whole.
@@ -93,6 +96,7 @@ impl Admin {
             cors: parts.settings.cors,
             server_token: parts.server_token,
             store: parts.store,
+            mirror: parts.mirror,
             keyring: parts.keyring,
             checker: Checker::new(parts.workshop),
             stream_mode: parts.settings.stream_mode,

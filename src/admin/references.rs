@@ -8,7 +8,7 @@ use crate::config::keyring::Keyring;
 use crate::config::kind::{Key, Kind};
 use crate::config::resource::Id;
 use crate::endpoint::Answer;
-use crate::store::{Guard, Item, Store, StoreError};
+use crate::store::{Guard, Item, Mirror, Store, StoreError};
 
 /// A resource that has to be there.
 struct Needed {
@@ -232,45 +232,81 @@ pub(super) async fn plugin_once(
     Ok(Ok(vec![Guard::Unchanged("global_rules", listing.revision)]))
 }
 
-/// Checks that no other consumer or credential is recognised by the same key.
-pub(super) async fn key_once(
-    store: &dyn Store,
-    catalogue: &Catalogue,
-    keyring: &Keyring,
-    path: &str,
-    value: &Value,
-) -> Result<Result<Vec<Guard>, Answer>, StoreError> {
-    let keys = presented(catalogue, value);
-    if keys.is_empty() {
-        return Ok(Ok(Vec::new()));
+/// All consumers, to see by what they are recognised.
+pub(super) struct Consumers<'a> {
+    /// Where they are.
+    pub(super) store: &'a dyn Store,
+    /// What is known of them without asking, if that is enough.
+    pub(super) known: Option<&'a Mirror>,
+    /// Tells what a plugin recognises them by.
+    pub(super) catalogue: &'a Catalogue,
+    /// What is encrypted.
+    pub(super) keyring: &'a Keyring,
+}
+
+impl Consumers<'_> {
+    /// Checks that no other consumer or credential is recognised by the same key.
+    pub(super) async fn key_once(
+        &self,
+        path: &str,
+        value: &Value,
+    ) -> Result<Result<Vec<Guard>, Answer>, StoreError> {
+        let keys = presented(self.catalogue, value);
+        if keys.is_empty() {
+            return Ok(Ok(Vec::new()));
+        }
+        if let Some(mirror) = self.known {
+            let listing = mirror.list("consumers/");
+            // Of a store that was restored meanwhile the revision would tell nothing.
+            let is_of_store = listing.revision <= self.store.revision().await?;
+            if is_of_store && self.same(&listing.items, path, &keys).is_none() {
+                return Ok(Ok(vec![Guard::Unchanged("consumers", listing.revision)]));
+            }
+            // Whoever has the same key may be gone meanwhile.
+        }
+        let listing = self.store.list("consumers/").await?;
+        Ok(match self.same(&listing.items, path, &keys) {
+            None => Ok(vec![Guard::Unchanged("consumers", listing.revision)]),
+            Some(text) => Err(Answer::bad(text)),
+        })
     }
-    let listing = store.list("consumers/").await?;
-    for item in listing.items.iter().filter(|item| *item.path != *path) {
-        let may_have = |key: &str| !keyring.is_empty() || !is_plain(key) || item.text.contains(key);
-        if !keys.iter().any(|(_, _, key)| may_have(key)) {
-            continue;
+
+    /// Who else is recognised by one of these keys, as a sentence.
+    fn same(
+        &self,
+        items: &[Item],
+        path: &str,
+        keys: &[(&'static str, &'static str, String)],
+    ) -> Option<String> {
+        for item in items.iter().filter(|item| *item.path != *path) {
+            let may_have =
+                |key: &str| !self.keyring.is_empty() || !is_plain(key) || item.text.contains(key);
+            if !keys.iter().any(|(_, _, key)| may_have(key)) {
+                continue;
+            }
+            let mut other: Value = serde_json::from_str(&item.text).unwrap_or_default();
+            if let Some(key) = Key::from_path(&item.path) {
+                self.keyring.open(&key, &mut other);
+            }
+            let other = presented(self.catalogue, &other);
+            let same = keys.iter().find(|(plugin, _, key)| {
+                other
+                    .iter()
+                    .any(|(name, _, held)| name == plugin && held == key)
+            });
+            if let Some((plugin, attribute, _)) = same {
+                let rest = item.path.trim_start_matches("consumers/");
+                let holder = match rest.split_once("/credentials/") {
+                    Some((consumer, id)) => format!("credential: {id} of consumer: {consumer}"),
+                    None => format!("consumer: {rest}"),
+                };
+                return Some(format!(
+                    "duplicate {attribute} of plugin {plugin} found with {holder}"
+                ));
+            }
         }
-        let mut other: Value = serde_json::from_str(&item.text).unwrap_or_default();
-        if let Some(key) = Key::from_path(&item.path) {
-            keyring.open(&key, &mut other);
-        }
-        let other = presented(catalogue, &other);
-        let same = keys.iter().find(|(plugin, _, key)| {
-            other
-                .iter()
-                .any(|(name, _, held)| name == plugin && held == key)
-        });
-        if let Some((plugin, attribute, _)) = same {
-            let rest = item.path.trim_start_matches("consumers/");
-            let holder = match rest.split_once("/credentials/") {
-                Some((consumer, id)) => format!("credential: {id} of consumer: {consumer}"),
-                None => format!("consumer: {rest}"),
-            };
-            let text = format!("duplicate {attribute} of plugin {plugin} found with {holder}");
-            return Ok(Err(Answer::bad(text)));
-        }
+        None
     }
-    Ok(Ok(vec![Guard::Unchanged("consumers", listing.revision)]))
 }
 
 /// Whether a text looks the same inside JSON text, whoever wrote that.
@@ -297,3 +333,6 @@ fn presented(catalogue: &Catalogue, value: &Value) -> Vec<(&'static str, &'stati
     }
     out
 }
+
+#[cfg(test)]
+mod tests;

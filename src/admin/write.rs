@@ -47,6 +47,15 @@ impl From<StoreError> for Failure {
     }
 }
 
+/// A try of a write.
+#[derive(Clone, Copy)]
+struct Attempt {
+    /// Seconds since 1970.
+    now: u64,
+    /// Whether what is known of other consumers is enough.
+    known: bool,
+}
+
 /// A resource that was checked, and what has to stay so until it is stored.
 struct Ready {
     id: String,
@@ -75,10 +84,14 @@ impl Admin {
         let ttl = request.ttl()?;
         // One after the other: what a write looks at does not change under it.
         let turn = self.turn.lock().await;
-        for _ in 0..TRIES {
+        for attempt in 0..TRIES {
+            let at = Attempt {
+                now: request.now,
+                known: attempt == 0,
+            };
             let (txn, answer) = match request.method.as_str() {
-                "PUT" => self.put(target, body.clone(), request.now).await?,
-                "POST" => self.post(target, body.clone(), request.now).await?,
+                "PUT" => self.put(target, body.clone(), at).await?,
+                "POST" => self.post(target, body.clone(), at).await?,
                 "PATCH" => self.patch(target, body.as_ref(), request.now).await?,
                 _ => self.delete(target, request.force()).await?,
             };
@@ -96,16 +109,21 @@ impl Admin {
         Err(Answer::error(503, "value changed before overwritten").into())
     }
 
-    async fn put(&self, target: &Target, body: Option<Value>, now: u64) -> Ended<(Txn, Answer)> {
+    async fn put(&self, target: &Target, body: Option<Value>, at: Attempt) -> Ended<(Txn, Answer)> {
         let map = configuration(body)?;
         forbid_times(&map)?;
         let id = id_for(target, &map)?;
-        let ready = self.ready(target, id, map).await?;
+        let ready = self.ready(target, id, map, at.known).await?;
         let old = self.store.get(&ready.path).await?;
-        Ok(self.finish(target, ready, old.as_ref(), now))
+        Ok(self.finish(target, ready, old.as_ref(), at.now))
     }
 
-    async fn post(&self, target: &Target, body: Option<Value>, now: u64) -> Ended<(Txn, Answer)> {
+    async fn post(
+        &self,
+        target: &Target,
+        body: Option<Value>,
+        at: Attempt,
+    ) -> Ended<(Txn, Answer)> {
         let map = configuration(body)?;
         if target.id.is_some() || map.contains_key("id") {
             let text = format!("wrong {} id, do not need it", called(target.kind));
@@ -114,8 +132,9 @@ impl Admin {
         forbid_times(&map)?;
         // The next revision: the write takes it or a later one, so no other id is the same.
         let next = self.store.revision().await? + 1;
-        let ready = self.ready(target, format!("{next:020}"), map).await?;
-        Ok(self.finish(target, ready, None, now))
+        let id = format!("{next:020}");
+        let ready = self.ready(target, id, map, at.known).await?;
+        Ok(self.finish(target, ready, None, at.now))
     }
 
     async fn patch(&self, target: &Target, body: Option<&Value>, now: u64) -> Ended<(Txn, Answer)> {
@@ -151,7 +170,8 @@ impl Admin {
             map.get("create_time").cloned(),
             map.get("update_time").cloned(),
         );
-        let mut ready = self.ready(target, id, map).await?;
+        // There is no second try.
+        let mut ready = self.ready(target, id, map, false).await?;
         ready.guards.push(Guard::Modified(path, old.modified));
         let (mut txn, _) = self.finish(target, ready, Some(&old), now);
         let Some(Op::Put { path, text, .. }) = txn.ops.first_mut() else {
@@ -194,12 +214,14 @@ impl Admin {
         ))
     }
 
-    /// Checks a resource, and everything it has to do with.
+    /// Checks a resource, and everything it has to do with. Where `known` is enough, what other
+    /// consumers have is not read from the store: a guard of the write sees to it that it is so.
     async fn ready(
         &self,
         target: &Target,
         id: String,
         mut map: Map<String, Value>,
+        known: bool,
     ) -> Ended<Ready> {
         let path = target.path(&id);
         // An id that is only in the body stays as it is there, a number say.
@@ -225,10 +247,13 @@ impl Admin {
                 guards.extend(refs::plugin_once(&*self.store, &id, &value).await??);
             }
             Kind::Consumer | Kind::Credential => {
-                let catalogue = checker.catalogue();
-                guards.extend(
-                    refs::key_once(&*self.store, catalogue, &self.keyring, &path, &value).await??,
-                );
+                let consumers = refs::Consumers {
+                    store: &*self.store,
+                    known: self.mirror.as_deref().filter(|_| known),
+                    catalogue: checker.catalogue(),
+                    keyring: &self.keyring,
+                };
+                guards.extend(consumers.key_once(&path, &value).await??);
             }
             _ => {}
         }

@@ -8,6 +8,7 @@ pub struct Catalogue {
     all: &'static [PluginDef],
     /// The `plugins` list of the settings.
     enabled: Vec<String>,
+    skips_unknown: bool,
 }
 
 /// What a plugin name means.
@@ -25,7 +26,26 @@ pub enum Found {
 impl Catalogue {
     /// A catalogue of plugins, of which `enabled` may be used.
     pub fn new(all: &'static [PluginDef], enabled: Vec<String>) -> Catalogue {
-        Catalogue { all, enabled }
+        Catalogue {
+            all,
+            enabled,
+            skips_unknown: false,
+        }
+    }
+
+    /// Has resources taken without their plugins that are none, as APISIX does with what it finds
+    /// in etcd: the plugin may be one of another gateway's own.
+    #[must_use]
+    pub fn skipping_unknown(self) -> Catalogue {
+        Catalogue {
+            skips_unknown: true,
+            ..self
+        }
+    }
+
+    /// Whether a resource is taken without a plugin that is none.
+    pub fn skips_unknown(&self) -> bool {
+        self.skips_unknown
     }
 
     /// All plugins, all enabled.

@@ -198,6 +198,11 @@ impl Graph {
         self.snapshot.revision
     }
 
+    /// Whether a resource is in it.
+    pub fn has(&self, key: &Key) -> bool {
+        self.prints.contains_key(key)
+    }
+
     /// How many resources are in it.
     pub fn len(&self) -> usize {
         self.prints.len()

@@ -5,14 +5,15 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use lockgate_plugin::{Problem, Problems};
-use tokio::sync::{mpsc, watch};
+use openssl::sha::Sha256;
+use tokio::sync::{mpsc, oneshot, watch};
 
 use super::graph::{Applied, Change, Graph};
 use super::kind::Key;
 use super::report::{Report, SharedReport};
 use super::snapshot::{Live, Snapshot};
 use super::source::{Batch, Changes, Raw, Update};
-use crate::store::Mirror;
+use crate::store::{Event, Mirror};
 
 /// How often replaced snapshots are looked at while requests hold some. Some are large, and the
 /// next change may be hours away.
@@ -35,11 +36,41 @@ pub struct Writer {
     in_use: watch::Sender<u64>,
     /// What is kept of a store that is somewhere else.
     mirror: Option<Arc<Mirror>>,
+    /// Who asks for the digest of what is in use. One at a time: it is made of everything.
+    asked: mpsc::Receiver<Asked>,
+    ask: mpsc::Sender<Asked>,
+}
+
+/// Where an answer goes.
+type Asked = oneshot::Sender<Digest>;
+
+/// Which configuration is in use: equal for equal ones, however they came about and in whichever
+/// process.
+pub struct Digest {
+    /// SHA-256 of everything that was compiled, in a fixed order.
+    pub sha256: String,
+    /// The revision it is of.
+    pub revision: u64,
+}
+
+/// Asks the writer for a digest.
+#[derive(Clone)]
+pub struct Digests(mpsc::Sender<Asked>);
+
+impl Digests {
+    /// The digest of what is in use. `None` while another one is being made, or when the writer has
+    /// ended.
+    pub async fn get(&self) -> Option<Digest> {
+        let (answer, answered) = oneshot::channel();
+        self.0.try_send(answer).ok()?;
+        answered.await.ok()
+    }
 }
 
 impl Writer {
     /// A writer over a graph whose snapshot is in use already.
     pub fn new(graph: Graph, live: Arc<Live>, report: SharedReport) -> Writer {
+        let (ask, asked) = mpsc::channel(1);
         Writer {
             graph,
             live,
@@ -48,7 +79,14 @@ impl Writer {
             rejected: BTreeMap::new(),
             in_use: watch::Sender::new(0),
             mirror: None,
+            asked,
+            ask,
         }
+    }
+
+    /// Where the digest of what is in use can be asked for.
+    pub fn digests(&self) -> Digests {
+        Digests(self.ask.clone())
     }
 
     /// Has a mirror follow what the store holds and what of it is in use.
@@ -85,7 +123,15 @@ impl Writer {
             } else {
                 RETIRED_LOOK
             };
-            match tokio::time::timeout(wait, updates.recv()).await {
+            let next = tokio::select! {
+                next = tokio::time::timeout(wait, updates.recv()) => next,
+                Some(answer) = self.asked.recv() => {
+                    // Whoever asked may have gone.
+                    let _ = answer.send(self.digest());
+                    continue;
+                }
+            };
+            match next {
                 Ok(Some(Update::File(read))) => match *read {
                     Ok(batch) => self.take_file(batch),
                     Err(problems) => self.refuse(problems),
@@ -96,6 +142,19 @@ impl Writer {
                 Err(_) => {}
             }
             self.retired.retain(|old| Arc::strong_count(old) > 1);
+        }
+    }
+
+    fn digest(&self) -> Digest {
+        let mut digest = Sha256::new();
+        for line in self.graph.describe() {
+            digest.update(line.as_bytes());
+            digest.update(b"\n");
+        }
+        let bytes = digest.finish();
+        Digest {
+            sha256: bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
+            revision: self.graph.revision(),
         }
     }
 
@@ -122,6 +181,7 @@ impl Writer {
     }
 
     fn take_changes(&mut self, next: Changes) {
+        let is_late = self.is_late(&next);
         let changes = next.changes;
         let touched: Vec<String> = changes.iter().map(|c| c.key().to_string()).collect();
         if !changes.is_empty() {
@@ -132,6 +192,27 @@ impl Writer {
             });
         }
         self.arrived(next.revision, next.raw);
+        if let Some(mirror) = self.mirror.as_ref().filter(|_| is_late) {
+            let order = mirror.order();
+            let places = order.iter().filter_map(|path| Key::from_path(path));
+            let places = places.enumerate().map(|(at, key)| Change::Stay(key, at));
+            self.apply(places.collect(), |_, _| {});
+        }
+    }
+
+    /// Whether something that was refused when it was made may be taken now: it stands where it
+    /// would stand had it been taken then, as it will after a restart.
+    fn is_late(&self, next: &Changes) -> bool {
+        let Some(Raw::Changes(events)) = &next.raw else {
+            return false;
+        };
+        events.iter().any(|event| match event {
+            Event::Put(item) => {
+                let key = Key::from_path(&item.path);
+                item.created < item.modified && key.is_some_and(|key| !self.graph.has(&key))
+            }
+            Event::Gone(..) => false,
+        })
     }
 
     /// Requests see a revision of the store.

@@ -12,6 +12,7 @@ use lockgate_plugins::observe::prometheus::Metrics;
 
 use super::{Loaded, Purpose, Source};
 use crate::config::graph::{Applied, Change, Graph};
+use crate::config::kind::Key;
 use crate::config::source::store::{EMPTIED, StoreSource, resources};
 use crate::config::source::{Changes, Raw};
 use crate::config::writer::is_taken;
@@ -156,18 +157,20 @@ async fn read_patiently(
 impl Start<'_> {
     /// What the store holds is in use, and where that is refused the version before.
     fn take(&mut self, all: Changes, kept: Option<Accepted>) -> Applied {
+        let places: Vec<Key> = all.changes.iter().map(|c| c.key().clone()).collect();
         let mut applied = self.graph.apply(all.changes);
         let rejected = by_resource(&applied.problems);
         let kept = kept.unwrap_or_default();
-        let before = resources(&self.settings.keyring, &kept.items);
-        let before = before.into_iter().filter_map(|change| match change {
-            Change::Put(key, value, _) if rejected.contains_key(&key.to_string()) => {
-                Some(Change::Put(key, value, None))
-            }
-            _ => None,
-        });
         // Why these are not taken, if they are not, was said when they were in use.
-        let again = self.graph.apply(before.collect());
+        let again = match rejected.is_empty() {
+            true => Applied::default(),
+            false => {
+                let before = resources(&self.settings.keyring, &kept.items);
+                let before = before.into_iter();
+                let before = before.filter(|c| rejected.contains_key(&c.key().to_string()));
+                self.graph.apply(in_place(before, &places))
+            }
+        };
         applied.warnings.extend(again.warnings);
         let refused = by_resource(&again.problems);
         let mirror = &self.remote.mirror;
@@ -212,6 +215,17 @@ impl Start<'_> {
         mirror.replace(listing, |path| is_taken(&rejected, path));
         applied
     }
+}
+
+/// Changes at their places among all of the store, where the others stay.
+fn in_place(changes: impl Iterator<Item = Change>, places: &[Key]) -> Vec<Change> {
+    let mut put: BTreeMap<Key, Change> = changes.map(|c| (c.key().clone(), c)).collect();
+    let all = places.iter().enumerate();
+    all.map(|(at, key)| match put.remove(key) {
+        Some(Change::Put(key, value, _)) => Change::Put(key, value, Some(at)),
+        _ => Change::Stay(key.clone(), at),
+    })
+    .collect()
 }
 
 /// The resources that were refused.

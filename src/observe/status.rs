@@ -5,6 +5,7 @@
 //! | `/status` | 200 `{"status":"ok"}` while the process lives |
 //! | `/status/ready` | 200, or 503 with `error` while it starts or drains |
 //! | `/status/config` | revision, age, source, whether the store answers, and rejected resources |
+//! | `/status/config/digest` | one number for everything in use, to compare gateways by |
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
@@ -17,6 +18,7 @@ use pingora_http::RequestHeader;
 use serde_json::{Value, json};
 
 use crate::config::report::{Report, SharedReport};
+use crate::config::writer::Digests;
 use crate::endpoint::{Answer, Api, Taken};
 use crate::observe::config_metrics::ConfigMetrics;
 use crate::proxy::core::Stats;
@@ -29,6 +31,8 @@ pub(crate) struct StatusPage {
     pub(crate) stats: Arc<Stats>,
     /// Set once every listener accepts.
     pub(crate) listening: Arc<AtomicBool>,
+    /// Tells whether two processes have the same configuration.
+    pub(crate) digests: Digests,
 }
 
 impl StatusPage {
@@ -39,7 +43,7 @@ impl StatusPage {
             "/status/config" => (200, self.config()),
             _ => (
                 404,
-                json!({ "error_msg": "not found: try /status, /status/ready, /status/config" }),
+                json!({ "error_msg": "not found: try /status, /status/ready, /status/config, /status/config/digest" }),
             ),
         }
     }
@@ -53,6 +57,16 @@ impl StatusPage {
             return (200, json!({ "status": "ok" }));
         };
         (503, json!({ "status": "error", "error": error }))
+    }
+
+    async fn digest(&self) -> (u16, Value) {
+        match self.digests.get().await {
+            Some(digest) => (
+                200,
+                json!({ "sha256": digest.sha256, "revision": digest.revision }),
+            ),
+            None => (503, json!({ "error": "a digest is being made, ask again" })),
+        }
     }
 
     fn config(&self) -> Value {
@@ -110,15 +124,22 @@ fn rejected(report: &Report) -> Vec<Value> {
 
 #[async_trait]
 impl Api for StatusPage {
+    /// The digest is asked for: the only page that takes time.
     type Request = ();
 
     fn take(&self, head: &RequestHeader) -> Taken<()> {
-        let (status, body) = self.page(head.uri.path());
-        Taken::Done(Answer::json(status, body.to_string()))
+        match head.uri.path() {
+            "/status/config/digest" => Taken::Read((), 0),
+            path => {
+                let (status, body) = self.page(path);
+                Taken::Done(Answer::json(status, body.to_string()))
+            }
+        }
     }
 
     async fn answer(&self, (): (), _: Vec<u8>) -> Answer {
-        Answer::page(404)
+        let (status, body) = self.digest().await;
+        Answer::json(status, body.to_string())
     }
 
     fn fields(&self, _: &RequestHeader, _: &Answer) -> Vec<(&'static str, String)> {

@@ -130,6 +130,18 @@ impl Mirror {
         }
     }
 
+    /// All paths in the order in which what is there was made.
+    pub fn order(&self) -> Vec<Arc<str>> {
+        let held = self.held();
+        let mut order: Vec<(u64, Arc<str>)> = held
+            .items
+            .iter()
+            .map(|(path, entry)| (entry.now.created, Arc::clone(path)))
+            .collect();
+        order.sort_by_key(|(created, _)| *created);
+        order.into_iter().map(|(_, path)| path).collect()
+    }
+
     /// The revision of the store that is known.
     pub fn revision(&self) -> u64 {
         self.held().revision

@@ -2,10 +2,13 @@
 
 mod admin;
 mod clients;
+mod cluster;
 mod etcd;
+mod etcd_faults;
 mod explain;
 mod files;
 mod idle;
+mod kills;
 pub(crate) mod lanes;
 mod load;
 mod shutdown;
@@ -96,6 +99,26 @@ pub(crate) const ALL: &[(&str, Scenario)] = &[
     }),
     ("gateways share etcd, and outlive it", |w| {
         Box::pin(etcd::shared(w))
+    }),
+    ("etcd killed, frozen, cut off: no request fails", |w| {
+        Box::pin(etcd_faults::away(w))
+    }),
+    (
+        "etcd restored, wiped, full of garbage: no request fails",
+        |w| Box::pin(etcd_faults::restored(w)),
+    ),
+    (
+        "without etcd a gateway starts from the last good one",
+        |w| Box::pin(etcd_faults::last_good(w)),
+    ),
+    ("kill -9 among a thousand writes, embedded", |w| {
+        Box::pin(kills::embedded(w))
+    }),
+    ("kill -9 among a thousand writes, etcd", |w| {
+        Box::pin(kills::etcd(w))
+    }),
+    ("a successor that fails gives the store back", |w| {
+        Box::pin(store::given_back(w))
     }),
     ("a half-written file is ignored", |w| {
         Box::pin(files::half_written(w))

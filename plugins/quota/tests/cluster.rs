@@ -29,8 +29,11 @@ fn cluster() -> Vec<Redis> {
     until("all nodes to agree", || {
         nodes.iter().all(|node| {
             let info = node.cli(&["CLUSTER", "INFO"]);
-            info.contains("cluster_state:ok") && info.contains("cluster_known_nodes:6")
-                && !node.cli(&["INFO", "replication"]).contains("master_link_status:down")
+            info.contains("cluster_state:ok")
+                && info.contains("cluster_known_nodes:6")
+                && !node
+                    .cli(&["INFO", "replication"])
+                    .contains("master_link_status:down")
         })
     });
     nodes

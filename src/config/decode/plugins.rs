@@ -35,6 +35,11 @@ pub(super) fn check(
         out.add("", "expect object to have at most 1 properties");
     }
     for (name, conf) in plugins {
+        if catalogue.skips_unknown() && matches!(catalogue.find(name), Found::Unknown(_)) {
+            let text = "unknown plugin: the resource is served without it";
+            warnings.push(Problem::new(name.as_str(), text));
+            continue;
+        }
         if let Some(def) = find(name, catalogue, &mut out) {
             check_one(def, conf, owner, &mut out, &mut warnings);
         }

@@ -304,12 +304,18 @@ fn whole(keyring: &Keyring, listing: Listing, raw: bool) -> Changes {
 }
 
 /// What happened, each resource once: with what became of it last. What went and came back is a
-/// deletion and a new one: it stands behind the others, as it does when the two come apart.
+/// deletion and a new one: it stands behind the others, as it does when the two come apart. What was
+/// made together is in the order of paths, as it is when everything is read.
 fn changes(keyring: &Keyring, events: &[Event], revision: u64) -> Changes {
     let mut changes: Vec<Change> = Vec::with_capacity(events.len());
     // Whether what a resource came to is that it is there, and no more is known of before.
     let mut there: rustc_hash::FxHashMap<Key, bool> = Default::default();
-    for event in events.iter().rev() {
+    let mut events: Vec<&Event> = events.iter().collect();
+    events.sort_by_key(|event| match event {
+        Event::Put(item) => (item.modified, &item.path),
+        Event::Gone(path, revision) => (*revision, path),
+    });
+    for event in events.into_iter().rev() {
         let (key, change) = match event {
             Event::Put(item) => match resource(keyring, item) {
                 Some((key, value)) => (key.clone(), Change::Put(key, value, None)),

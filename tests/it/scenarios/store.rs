@@ -198,6 +198,65 @@ pub(super) async fn handed_over(world: Arc<World>) -> Result<()> {
     Ok(())
 }
 
+pub(super) async fn given_back(world: Arc<World>) -> Result<()> {
+    let config = json!({ "deployment": { "role": "traditional" },
+        "lockgate": { "upgrade_sock": world.root.join("given-back.sock") } });
+    let mut old = gateway(&world, "given-back", &config, json!({})).await?;
+    wants(
+        &old.admin("PUT", "/routes/x", &route(&world, "/x")?).await,
+        201,
+        "the route",
+    )?;
+    // A successor that cannot read the store, of another version say, ends before it has anything.
+    let file = old.dir.join("config.yaml");
+    let good = std::fs::read_to_string(&file)?;
+    let broken =
+        format!("{good}\n# another\n").replace("lockgate:\n", "lockgate:\n  store: apisix.yaml\n");
+    ensure!(broken.contains("store: apisix.yaml"), "{broken}");
+    std::fs::write(&file, broken)?;
+    std::fs::write(
+        old.dir.join("apisix.yaml"),
+        "no database, and long enough to be read as one",
+    )?;
+    let mut new = old.successor(&["--upgrade"])?;
+    let status = new.ended(LIMIT).await?;
+    ensure!(!status.success(), "it started from what is no store");
+    std::fs::write(&file, good)?;
+    // One that got the store and dies before it has the sockets. The other left nothing behind.
+    let asks = std::os::unix::net::UnixListener::bind(world.root.join("given-back.sock.store"))?;
+    old.signal(Signal::SIGQUIT)?;
+    let body = route(&world, "/y")?;
+    let start = Instant::now();
+    while old.admin("PUT", "/routes/y", &body).await.status != Some(503) {
+        ensure!(start.elapsed() < LIMIT, "the store is not let go of");
+        tokio::time::sleep(POLL).await;
+    }
+    wants(&once(&target(&old)?, "/x").await, 200, "requests meanwhile")?;
+    drop(asks);
+    let start = Instant::now();
+    while !matches!(
+        old.admin("PUT", "/routes/y", &body).await.status,
+        Some(200 | 201)
+    ) {
+        ensure!(
+            start.elapsed() < LIMIT,
+            "the store is not taken back\n{}",
+            old.last_lines(10)
+        );
+        tokio::time::sleep(POLL).await;
+    }
+    wants(&once(&target(&old)?, "/y").await, 200, "what was written")?;
+    // And then a good one takes over.
+    let mut new = old.successor(&["--upgrade"])?;
+    old.signal(Signal::SIGQUIT)?;
+    let status = old.ended(LIMIT).await?;
+    ensure!(status.success(), "the old process ended with {status}");
+    new.wait_ready().await.context("the successor")?;
+    wants(&once(&target(&new)?, "/y").await, 200, "after the upgrade")?;
+    ensure!(new.stop().await?.success(), "the successor failed");
+    Ok(())
+}
+
 pub(super) async fn not_valid(world: Arc<World>) -> Result<()> {
     // Written while a plugin was enabled, read when it is not.
     let first = gateway(&world, "not-valid", &with_store(), json!({})).await?;
