@@ -297,6 +297,12 @@ impl<'a> Ctx<'a> {
         self.env.now()
     }
 
+    /// Monotonic time as of when the request arrived or last went on after it had to wait. Late by
+    /// what was worked since, and unlike [`now`](Ctx::now) it reads no clock.
+    pub fn tick(&self) -> Instant {
+        self.work.tick
+    }
+
     /// Wall clock time.
     pub fn wall(&self) -> SystemTime {
         self.env.wall()

@@ -240,6 +240,8 @@ pub struct Work {
     pub upstream_host: Option<Bytes>,
     /// When things happened.
     pub timing: Timing,
+    /// When the request last went on after it had to wait; at first `timing.start`.
+    pub tick: Instant,
     /// When the last byte was sent; set before the log phase.
     pub finished: Option<Instant>,
     /// Cached results of `_meta.filter` gates.
@@ -284,6 +286,7 @@ impl Work {
             upstream_scheme: "http",
             upstream_host: None,
             timing,
+            tick: timing.start,
             finished: None,
             gates: Gates::default(),
             locals: SmallVec::new(),

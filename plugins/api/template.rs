@@ -11,7 +11,7 @@
 
 use std::borrow::Cow;
 
-use crate::var::{Var, VarSource};
+use crate::var::{Var, VarSource, VarValue};
 
 /// A parsed template.
 #[derive(Clone, Debug, Default)]
@@ -68,22 +68,29 @@ impl Template {
 
     /// The text, and how many variables had a value or a default.
     pub fn render_counted(&self, source: &dyn VarSource) -> (String, usize) {
-        let (mut out, mut resolved) = (String::new(), 0);
+        let mut out = String::new();
+        let resolved = self.each_piece(source, &mut |piece| out.push_str(piece));
+        (out, resolved)
+    }
+
+    /// The pieces of the text, one after the other, without putting them together; returns how many
+    /// variables had a value or a default. A variable without one is no piece.
+    pub fn each_piece(&self, source: &dyn VarSource, f: &mut dyn FnMut(&str)) -> usize {
+        let mut resolved = 0;
         for piece in &self.pieces {
             match piece {
-                Piece::Text(text) => out.push_str(text),
+                Piece::Text(text) => f(text),
                 Piece::Var { var, default } => {
-                    if let Some(value) = source.var(var) {
-                        out.push_str(&value.as_text());
-                        resolved += 1;
-                    } else if let Some(default) = default {
-                        out.push_str(default);
+                    let value = source.var(var);
+                    let text = value.as_ref().map(VarValue::as_text);
+                    if let Some(text) = text.as_deref().or(default.as_deref()) {
+                        f(text);
                         resolved += 1;
                     }
                 }
             }
         }
-        (out, resolved)
+        resolved
     }
 
     /// Whether there are no variables in it.
@@ -131,7 +138,6 @@ fn reference(after: &str) -> Option<(Var, Option<String>, &str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::var::VarValue;
 
     struct Fixed;
     impl VarSource for Fixed {

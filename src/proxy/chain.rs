@@ -5,6 +5,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Instant;
 
 use futures::FutureExt;
 use lockgate_plugin::{Body, Chunk, Ctx, Flow, Phase, PluginError, Reply, Step};
@@ -24,20 +25,29 @@ pub async fn run(
         if !wanted(link, route, cx) {
             continue;
         }
-        let step = catch(link, || match phase {
-            Phase::Rewrite => link.handler.rewrite(cx),
-            Phase::Access => link.handler.access(cx),
-            _ => link.handler.before_proxy(cx),
-        });
-        let flow = match step {
-            Ok(Step::Next) => continue,
-            Ok(Step::Reply(reply)) => Ok(Flow::Reply(reply)),
-            Ok(Step::Wait(wait)) => match AssertUnwindSafe(wait).catch_unwind().await {
-                Ok(flow) => flow,
-                Err(panic) => Err(panicked(&*panic)),
-            },
-            Err(error) => Err(error),
+        let mut waited = false;
+        let flow = {
+            let step = catch(link, || match phase {
+                Phase::Rewrite => link.handler.rewrite(cx),
+                Phase::Access => link.handler.access(cx),
+                _ => link.handler.before_proxy(cx),
+            });
+            match step {
+                Ok(Step::Next) => continue,
+                Ok(Step::Reply(reply)) => Ok(Flow::Reply(reply)),
+                Ok(Step::Wait(wait)) => {
+                    waited = true;
+                    match AssertUnwindSafe(wait).catch_unwind().await {
+                        Ok(flow) => flow,
+                        Err(panic) => Err(panicked(&*panic)),
+                    }
+                }
+                Err(error) => Err(error),
+            }
         };
+        if waited {
+            cx.work_mut().tick = Instant::now();
+        }
         match flow {
             Ok(Flow::Next) => {}
             Ok(Flow::Reply(reply)) => return Err(Stop::Reply(finish(link, reply))),

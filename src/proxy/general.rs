@@ -6,7 +6,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -128,6 +128,9 @@ impl General {
         }
         if !reads_body && exchange.plugins_read_body() {
             exchange.work.body = read_body(session).await?;
+        }
+        if exchange.work.body.is_some() {
+            exchange.work.tick = Instant::now();
         }
         let req = Req::new(session.req_header());
         exchange.decide(&req).await?;

@@ -45,6 +45,7 @@ impl Run {
                 Phase::Access => instance.handler.access(&mut cx),
                 _ => instance.handler.before_proxy(&mut cx),
             });
+            work.tick = instance.world.clock.now();
             if !matches!(outcome, Ok(Flow::Next)) {
                 break;
             }
@@ -75,6 +76,16 @@ impl Run {
                 )
             }
             Err(error) => panic!("expected the request to pass, the plugin failed: {error}"),
+        }
+    }
+
+    /// Whether the plugin let the request pass. Fails the test when the plugin failed.
+    #[track_caller]
+    #[must_use]
+    pub fn passed(&self) -> bool {
+        match &self.outcome {
+            Ok(flow) => matches!(flow, Flow::Next),
+            Err(error) => panic!("the plugin failed: {error}"),
         }
     }
 

@@ -1,0 +1,185 @@
+//! The table: sets of four words in a cache line, each changed by one compare-and-swap.
+//!
+//! A key has one set, and in it at most one word. Whose state says nothing any more makes room for a
+//! newcomer, so nothing is lost while the keys that matter fit. Tag and state change together,
+//! which is what makes an insertion race harmless: two threads that insert one key aim at the same
+//! word, and one of them sees that it is too late.
+
+use portable_atomic::{AtomicU128, Ordering};
+
+use crate::Nanos;
+use crate::slot::{Key, Tag, expiry, head_of, state_of};
+
+const WAYS: usize = 4;
+const SET_BYTES: usize = WAYS * size_of::<u128>();
+/// Fewer sets than this would meet each other all the time.
+const LEAST_SETS: usize = 16;
+
+/// A word that several threads change. A trait, so that the model checker can stand in.
+pub(crate) trait Word: Default {
+    fn read(&self) -> u128;
+    /// Writes `new` if the word is `old`; says whether it did.
+    fn replace(&self, old: u128, new: u128) -> bool;
+}
+
+// In one order for all threads: an insertion looks for a second one in another word.
+impl Word for AtomicU128 {
+    fn read(&self) -> u128 {
+        self.load(Ordering::SeqCst)
+    }
+    fn replace(&self, old: u128, new: u128) -> bool {
+        self.compare_exchange(old, new, Ordering::SeqCst, Ordering::SeqCst)
+            .is_ok()
+    }
+}
+
+pub(crate) struct Table<W = AtomicU128> {
+    /// Flat, because the memory of plain words comes zeroed from the system and takes no page until
+    /// one of its words is written; a type aligned to 64 bytes would be written in full.
+    words: Box<[W]>,
+    /// The first word at the beginning of a cache line.
+    first: usize,
+    /// The bits of a hash that do not choose the set.
+    shift: u32,
+}
+
+/// What to do with a newcomer whose set is full of states that still count.
+pub(crate) enum Room {
+    /// Let it pass without a word of its own.
+    Unseen,
+    /// Give it the word that stops to count first. It starts with this state.
+    Evict(u128),
+}
+
+/// How a change ended.
+pub(crate) enum Outcome<R> {
+    /// The state is written, or did not have to be.
+    Seen(R),
+    /// As [`Room::Unseen`].
+    Unseen(R),
+}
+
+impl<W: Word> Table<W> {
+    /// A table of about this size, a power of two.
+    pub(crate) fn with_bytes(bytes: usize) -> Table<W> {
+        let sets = (bytes / SET_BYTES).next_power_of_two().max(LEAST_SETS);
+        Table::with_sets(sets)
+    }
+
+    pub(crate) fn with_sets(sets: usize) -> Table<W> {
+        let shift = u64::BITS - sets.trailing_zeros();
+        let words = sets * WAYS + WAYS - 1;
+        let words: Box<[W]> = (0..words).map(|_| W::default()).collect();
+        let past = words.as_ptr() as usize % SET_BYTES;
+        let first = ((SET_BYTES - past) / size_of::<W>()) % WAYS;
+        Table {
+            words,
+            first,
+            shift,
+        }
+    }
+
+    fn set(&self, key: Key) -> &[W] {
+        // A table of one set has nothing to choose.
+        let at = key.0.checked_shr(self.shift).unwrap_or(0) as usize;
+        &self.words[self.first + at * WAYS..][..WAYS]
+    }
+
+    /// The state of a key; 0 if it has none.
+    pub(crate) fn get(&self, tag: Tag) -> u128 {
+        let head = tag.head();
+        let words = self.set(tag.0).iter().map(Word::read);
+        words
+            .into_iter()
+            .find(|word| head_of(*word) == head)
+            .map_or(0, state_of)
+    }
+
+    /// Changes the state of a key that has one.
+    pub(crate) fn change(&self, tag: Tag, f: impl Fn(u128) -> Option<u128>) {
+        let head = tag.head();
+        for word in self.set(tag.0) {
+            let mut held = word.read();
+            while head_of(held) == head {
+                match f(state_of(held)) {
+                    Some(next) if !word.replace(held, head | next) => held = word.read(),
+                    _ => return,
+                }
+            }
+        }
+    }
+
+    /// Changes the state of a key: `f` gets it, 0 if there is none, and returns the next one if it
+    /// changes. It is called again when another thread was faster. `full` is asked at most once,
+    /// when there is no word for a newcomer.
+    pub(crate) fn update<R>(
+        &self,
+        tag: Tag,
+        now: Nanos,
+        f: impl Fn(u128) -> (R, Option<u128>),
+        full: impl FnOnce() -> Room,
+    ) -> Outcome<R> {
+        let head = tag.head();
+        let set = self.set(tag.0);
+        let mut full = Some(full);
+        let mut start = 0;
+        'again: loop {
+            // The word that stops to count first. Chosen by its own value only, never by `now`, so
+            // that two threads with different times choose the same.
+            let (mut first, mut first_word, mut first_expiry) = (0, 0, Nanos::MAX);
+            for (at, word) in set.iter().enumerate() {
+                let held = word.read();
+                if head_of(held) == head {
+                    let (result, next) = f(state_of(held));
+                    if next.is_some_and(|next| !word.replace(held, head | next)) {
+                        continue 'again;
+                    }
+                    return Outcome::Seen(result);
+                }
+                let expiry = expiry(held);
+                if expiry < first_expiry {
+                    (first, first_word, first_expiry) = (at, held, expiry);
+                }
+            }
+            let (mut result, next) = f(start);
+            let Some(mut next) = next else {
+                return Outcome::Seen(result);
+            };
+            if first_expiry > now
+                && let Some(full) = full.take()
+            {
+                match full() {
+                    Room::Unseen => return Outcome::Unseen(result),
+                    Room::Evict(state) => start = state,
+                }
+                (result, next) = match f(start) {
+                    (result, Some(next)) => (result, next),
+                    // It has had all it may while it was not seen: remembered, and refused.
+                    (result, None) => (result, start),
+                };
+            }
+            let word = head | next;
+            if set[first].replace(first_word, word) && self.is_only(set, first, word) {
+                return Outcome::Seen(result);
+            }
+        }
+    }
+
+    /// Whether an inserted word is the only one of its key. If another thread has chosen another
+    /// word, which takes a refund between the two looks, one of the two sees that and withdraws.
+    fn is_only(&self, set: &[W], at: usize, word: u128) -> bool {
+        let head = head_of(word);
+        let others = set.iter().enumerate().filter(|(other, _)| *other != at);
+        let twin = others.map(|(_, other)| other.read());
+        let twin = twin.into_iter().any(|other| head_of(other) == head);
+        // Somebody may have counted in it meanwhile; then it stays, and ages beside the other.
+        !(twin && set[at].replace(word, 0))
+    }
+
+    /// Words that still count, and all words.
+    pub(crate) fn fill(&self, now: Nanos) -> (usize, usize) {
+        let live = |word: &&W| expiry(word.read()) > now;
+        let live = self.words.iter().filter(live).count();
+        (live, self.words.len() - (WAYS - 1))
+    }
+}
