@@ -21,6 +21,10 @@ use security::ip_restriction::IpRestriction;
 use security::ua_restriction::UaRestriction;
 use security::uri_blocker::UriBlocker;
 use traffic::fault_injection::FaultInjection;
+use traffic::limit::Limits;
+use traffic::limit_conn::LimitConn;
+use traffic::limit_count::{self, LimitCount};
+use traffic::limit_req::LimitReq;
 use traffic::mocking::Mocking;
 use transform::proxy_rewrite::ProxyRewrite;
 use transform::redirect::Redirect;
@@ -38,6 +42,10 @@ pub static ALL: &[PluginDef] = &[
     def::<UriBlocker>(),
     def::<KeyAuth>().credential::<Key>(),
     def::<ProxyRewrite>(),
+    def::<LimitConn>(),
+    def::<LimitCount>().metadata::<limit_count::Metadata>(),
+    def::<LimitReq>(),
+    def::<Limits>(),
     def::<Redirect>(),
     def::<ResponseRewrite>(),
     def::<Prometheus>()

@@ -3,6 +3,7 @@
 //! Besides time, divan prints what a run allocates; rows without allocation lines allocate nothing.
 
 mod compile;
+mod limit;
 mod router;
 
 #[global_allocator]

@@ -7,17 +7,19 @@
 use serde_json::{Map, Value};
 
 /// Keywords that are shown, or that say nothing to a reader.
-const KNOWN: [&str; 18] = [
+const KNOWN: [&str; 20] = [
     "type",
     "properties",
     "required",
     "items",
     "additionalProperties",
     "anyOf",
+    "oneOf",
     "description",
     "default",
     "enum",
     "minimum",
+    "exclusiveMinimum",
     "maximum",
     "minLength",
     "maxLength",
@@ -125,12 +127,9 @@ fn row(
 
 /// What the value is, in JSON's words; `null` stands for leaving it out and is not told.
 fn kind(schema: &Map<String, Value>) -> String {
-    if let Some(choices) = schema.get("anyOf").and_then(Value::as_array) {
-        let kinds: Vec<String> = choices
-            .iter()
-            .filter_map(Value::as_object)
-            .map(kind)
-            .collect();
+    let mut choices = choices(schema).peekable();
+    if choices.peek().is_some() {
+        let kinds: Vec<String> = choices.map(kind).collect();
         let kinds: Vec<&str> = kinds
             .iter()
             .map(String::as_str)
@@ -160,8 +159,20 @@ fn kind(schema: &Map<String, Value>) -> String {
     }
 }
 
+/// The alternatives of a value.
+fn choices(schema: &Map<String, Value>) -> impl Iterator<Item = &Map<String, Value>> {
+    let lists = ["anyOf", "oneOf"]
+        .into_iter()
+        .filter_map(|name| schema.get(name));
+    let choices = lists.filter_map(Value::as_array).flatten();
+    choices.filter_map(Value::as_object)
+}
+
 fn rules(schema: &Map<String, Value>) -> Vec<String> {
-    let mut out = Vec::new();
+    let mut out: Vec<String> = choices(schema).flat_map(rules).collect();
+    if let Some(above) = schema.get("exclusiveMinimum") {
+        out.push(format!("above {above}"));
+    }
     if let Some(list) = schema.get("enum").and_then(Value::as_array) {
         let values = list.iter().filter(|value| !value.is_null());
         let values: Vec<String> = values.map(|value| code(plain(value).as_str())).collect();
@@ -273,6 +284,10 @@ mod tests {
             "string |  | matches `` ^a|` ``",
         );
         of(json!({"enum": ["GET", null]}), "string |  | `GET`");
+        of(
+            json!({"oneOf": [{"type": "integer", "exclusiveMinimum": 0}, {"type": "string"}]}),
+            "integer or string |  | above 0",
+        );
         of(
             json!({"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 2, "maxItems": 2, "uniqueItems": true}),
             "array of string |  | 2 items; no item twice; each: at least 1 character",

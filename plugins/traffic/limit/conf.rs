@@ -1,0 +1,264 @@
+//! What users write.
+
+use std::borrow::Cow;
+
+use lockgate_plugin::Problems;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, de};
+
+use crate::traffic::limits::amount;
+
+/// Configuration of `limit`.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub struct Conf {
+    /// The limits. A request has to be within each that applies to it.
+    #[schemars(length(min = 1, max = 16))]
+    pub(super) limits: Vec<One>,
+    /// The status of refusals.
+    #[serde(default = "too_many")]
+    #[schemars(range(min = 200, max = 599))]
+    pub(super) rejected_code: u16,
+    /// What refusals say, as `{"error_msg": ...}`.
+    #[serde(default)]
+    #[schemars(length(min = 1))]
+    pub(super) rejected_msg: Option<String>,
+    /// Whether responses carry `RateLimit`, `RateLimit-Policy` and `Retry-After`.
+    #[serde(default = "yes")]
+    pub(super) standard_headers: bool,
+    /// Counts, and refuses nothing: `dry_run` for all limits.
+    #[serde(default)]
+    pub(super) dry_run: bool,
+    /// Statuses whose requests do not count in the end: numbers, or classes such as `5xx`.
+    /// Concurrency is not concerned.
+    #[serde(default)]
+    #[schemars(length(max = 32))]
+    pub(super) refund_on: Vec<Statuses>,
+    /// A response header with what a request has cost; it replaces `cost` when the response is there.
+    #[serde(default)]
+    pub(super) cost_header: Option<String>,
+}
+
+/// A limit.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(super) struct One {
+    /// How the limit is called in headers and in the log. In a scope other than `route`, limits of
+    /// the same name count together, wherever they are configured.
+    #[schemars(regex(pattern = r"^[A-Za-z0-9_.-]{1,64}$"))]
+    pub(super) name: String,
+    /// How it counts.
+    #[serde(default)]
+    pub(super) algorithm: Algorithm,
+    /// How much passes in a window, or at once: a number, or a text in which `$variables` give one.
+    #[schemars(schema_with = "amount::positive")]
+    pub(super) count: amount::Conf,
+    /// The length of a window; at least a millisecond. Not for `concurrency`. Unit: seconds,
+    /// fractions allowed.
+    #[serde(default = "second")]
+    #[schemars(range(min = 0.001))]
+    pub(super) time_window: f64,
+    /// For `token_bucket`, how much may come at once: `count` when left out. For `leaky_bucket`, how
+    /// many may wait: none when left out.
+    #[serde(default)]
+    #[schemars(range(min = 1))]
+    pub(super) burst: Option<u64>,
+    /// Starts fixed windows on multiples of their length by the clock, such as the full minute.
+    #[serde(default)]
+    pub(super) aligned: bool,
+    /// Counts what is partly over in full: never above the limit, and up to a part below it.
+    #[serde(default)]
+    pub(super) strict: bool,
+    /// How many parts a window of `buckets` has.
+    #[serde(default = "ten")]
+    #[schemars(range(min = 2, max = 10))]
+    pub(super) parts: u8,
+    /// Whose requests count together: a text with `$variables` in it. An empty one stands for
+    /// everybody.
+    #[serde(default = "address")]
+    pub(super) key: String,
+    /// What is done when none of the key's variables has a value.
+    #[serde(default)]
+    pub(super) on_missing: OnMissing,
+    /// How many bits of an IPv6 address count when the key is `$remote_addr`: a client has whole
+    /// networks of them.
+    #[serde(default = "network")]
+    #[schemars(range(min = 1, max = 128))]
+    pub(super) ipv6_prefix: u8,
+    /// Within what requests count together.
+    #[serde(default)]
+    pub(super) scope: Scope,
+    /// What a request costs: a number, or a text in which `$variables` give one. Not for
+    /// `concurrency`.
+    #[serde(default = "one")]
+    #[schemars(schema_with = "amount::natural")]
+    pub(super) cost: amount::Conf,
+    /// Counts for itself and refuses nothing.
+    #[serde(default)]
+    pub(super) dry_run: bool,
+    /// Where it counts: in this gateway's memory.
+    #[serde(default)]
+    #[allow(dead_code)]
+    pub(super) mode: Mode,
+}
+
+/// How a limit counts.
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Algorithm {
+    // Evenly, with a burst at once.
+    #[default]
+    TokenBucket,
+    // Evenly; the burst waits.
+    LeakyBucket,
+    // Windows one after the other.
+    FixedWindow,
+    // The running window and a part of the one before.
+    SlidingWindow,
+    // A window in several parts.
+    Buckets,
+    // Every request is remembered.
+    Log,
+    // Requests under way.
+    Concurrency,
+}
+
+/// What is done when a key has no value.
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum OnMissing {
+    // The client's address is the key.
+    #[default]
+    Ip,
+    // The limit does not apply.
+    Skip,
+    // The request is refused.
+    Deny,
+}
+
+/// Within what requests count together.
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Scope {
+    // Each route for itself.
+    #[default]
+    Route,
+    // The routes of a service together; a route without one for itself.
+    Service,
+    // Each consumer for itself, on all routes; requests without one together.
+    Consumer,
+    // Everything together.
+    Global,
+}
+
+/// Where a limit counts.
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Mode {
+    // In this gateway's memory.
+    #[default]
+    Local,
+}
+
+/// A status or a class of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Statuses {
+    first: u16,
+    last: u16,
+}
+
+impl Statuses {
+    pub(super) fn has(self, status: u16) -> bool {
+        (self.first..=self.last).contains(&status)
+    }
+}
+
+impl<'de> Deserialize<'de> for Statuses {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Statuses, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Raw {
+            One(u16),
+            Class(String),
+        }
+        match Raw::deserialize(from)? {
+            Raw::One(status) => Ok(Statuses {
+                first: status,
+                last: status,
+            }),
+            Raw::Class(class) => {
+                let digit = class.strip_suffix("xx").and_then(|d| d.parse::<u16>().ok());
+                let digit =
+                    digit.ok_or_else(|| de::Error::custom("expected a class such as 5xx"))?;
+                Ok(Statuses {
+                    first: digit * 100,
+                    last: digit * 100 + 99,
+                })
+            }
+        }
+    }
+}
+
+impl JsonSchema for Statuses {
+    fn schema_name() -> Cow<'static, str> {
+        "Statuses".into()
+    }
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"oneOf": [
+            {"type": "integer", "minimum": 100, "maximum": 599},
+            {"type": "string", "pattern": "^[1-5]xx$"},
+        ]})
+    }
+}
+
+impl Conf {
+    pub(super) fn check(&self, out: &mut Problems) {
+        for (at, one) in self.limits.iter().enumerate() {
+            let mut out = out.at("limits");
+            let mut out = out.at_index(at);
+            if self.limits[..at].iter().any(|other| other.name == one.name) {
+                out.add("name", format!("two limits are called `{}`", one.name));
+            }
+            let bucket = matches!(
+                one.algorithm,
+                Algorithm::TokenBucket | Algorithm::LeakyBucket
+            );
+            if one.burst.is_some() && !bucket {
+                out.add("burst", "only buckets have a burst");
+            }
+            if one.aligned && one.algorithm != Algorithm::FixedWindow {
+                out.add("aligned", "only fixed windows can be aligned");
+            }
+            let strict = matches!(one.algorithm, Algorithm::SlidingWindow | Algorithm::Buckets);
+            if one.strict && !strict {
+                out.add("strict", "only for `sliding_window` and `buckets`");
+            }
+        }
+    }
+}
+
+fn too_many() -> u16 {
+    429
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn second() -> f64 {
+    1.0
+}
+
+fn ten() -> u8 {
+    10
+}
+
+fn network() -> u8 {
+    64
+}
+
+fn address() -> String {
+    "$remote_addr".to_owned()
+}
+
+fn one() -> amount::Conf {
+    amount::Conf::Number(1)
+}

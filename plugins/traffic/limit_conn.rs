@@ -1,0 +1,300 @@
+//! `limit-conn`: how many requests of a key may be under way at once.
+//!
+//! Up to `conn` pass, up to `burst` more wait first, the rest is refused. One that waits does so for
+//! `default_conn_delay` times the number of full `conn`s before it; unless
+//! `only_use_default_delay` is set, that time follows how long requests really take. A request is
+//! under way from here until it is over, however it ends; a WebSocket until it is closed.
+//!
+//! With `rules` a request has to be within each of those that apply to it, and is counted by all
+//! of them or by none. A rule whose key or numbers have no value does not apply.
+//!
+//! Requests under way stay counted when the configuration is edited; another limit applies to the next
+//! request.
+//!
+//! ```yaml
+//! plugins:
+//!   limit-conn: { conn: 20, burst: 10, default_conn_delay: 0.1, key: remote_addr, rejected_code: 429 }
+//! ```
+//!
+//! # Answers
+//!
+//! | status | body | when |
+//! | --- | --- | --- |
+//! | `rejected_code` | `{"error_msg":"..."}` with `rejected_msg`, else the gateway's page | `conn` and `burst` are used up |
+//! | 500 | the gateway's page | no rule applies, or a variable gives no usable number, unless `allow_degradation` |
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use lockgate_limit::{Engine, Guard, Key};
+use lockgate_plugin::{BuildCx, Ctx, Flow, Outcome, Phases, Plugin, Problems, Reply, Step, Var};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::json;
+use smallvec::SmallVec;
+
+use super::limits::amount::{self, Amount};
+use super::limits::key::{KeySource, KeyType, var_or_combination};
+use super::limits::policy::Policy;
+use super::limits::{engine, refusal, undecided};
+
+/// Shorter waits are not worth a timer.
+const SHORTEST_WAIT: Duration = Duration::from_millis(1);
+
+/// Nobody waits longer than this: by then whoever asked is gone.
+const LONGEST_WAIT: Duration = Duration::from_secs(3_600);
+
+/// Configuration of `limit-conn`. Either `conn`, `burst` and `key`, or `rules`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(extend("oneOf" = json!([
+    {"required": ["conn", "burst", "default_conn_delay", "key"]},
+    {"required": ["default_conn_delay", "rules"]},
+])))]
+pub struct Conf {
+    /// Requests that may be under way: a number, or a text in which `$variables` give one.
+    #[serde(default)]
+    #[schemars(schema_with = "amount::positive")]
+    conn: Option<amount::Conf>,
+    /// How many more may wait: a number, or a text in which `$variables` give one.
+    #[serde(default)]
+    #[schemars(schema_with = "amount::natural")]
+    burst: Option<amount::Conf>,
+    /// How long a request is thought to take. Unit: seconds.
+    #[schemars(extend("exclusiveMinimum" = 0))]
+    default_conn_delay: f64,
+    /// Waits by `default_conn_delay`, whatever requests really take.
+    #[serde(default)]
+    only_use_default_delay: bool,
+    /// Whose requests count together: the name of a variable, or with `key_type: var_combination` a
+    /// text with `$variables` in it. Without a value in a request, the client's address.
+    #[serde(default)]
+    key: Option<String>,
+    /// How `key` is read.
+    #[serde(default)]
+    #[schemars(schema_with = "var_or_combination")]
+    key_type: KeyType,
+    /// Where requests are counted.
+    #[serde(default)]
+    policy: Policy,
+    /// The status of refusals.
+    #[serde(default = "unavailable")]
+    #[schemars(range(min = 200, max = 599))]
+    rejected_code: u16,
+    /// What refusals say, as `{"error_msg": ...}`.
+    #[serde(default)]
+    #[schemars(length(min = 1))]
+    rejected_msg: Option<String>,
+    /// Lets requests pass for which no limit can be found.
+    #[serde(default)]
+    allow_degradation: bool,
+    /// Several limits, instead of `conn`, `burst` and `key`.
+    #[serde(default)]
+    rules: Option<Vec<RuleConf>>,
+}
+
+/// One of several limits.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub struct RuleConf {
+    /// As `conn` of the plugin.
+    #[schemars(schema_with = "amount::positive")]
+    conn: amount::Conf,
+    /// As `burst` of the plugin.
+    #[schemars(schema_with = "amount::natural")]
+    burst: amount::Conf,
+    /// A text with `$variables`: requests with the same text count together.
+    key: String,
+}
+
+fn unavailable() -> u16 {
+    503
+}
+
+/// The built plugin.
+pub struct LimitConn {
+    engine: Arc<Engine>,
+    limits: Box<[Limit]>,
+    /// Whether a limit whose key or numbers have no value is left out.
+    skips: bool,
+    default_delay: Duration,
+    /// What a request takes, in nanoseconds, as seen so far; 0 before the first one. `None` when
+    /// only the default counts.
+    observed: Option<Arc<AtomicU64>>,
+    refusal: Reply,
+    degrades: bool,
+}
+
+struct Limit {
+    key: KeySource,
+    conn: Amount,
+    burst: Amount,
+}
+
+/// What a request holds while it is under way.
+#[derive(Default)]
+struct Held {
+    guards: SmallVec<[Guard; 1]>,
+    waited: Duration,
+}
+
+impl Plugin for LimitConn {
+    const NAME: &'static str = "limit-conn";
+    const PRIORITY: i32 = 1_003;
+    const PHASES: Phases = Phases::ACCESS.and(Phases::LOG);
+    type Conf = Conf;
+
+    fn check(conf: &Conf, out: &mut Problems) {
+        conf.policy.check(out);
+    }
+
+    fn build(conf: Conf, bx: &BuildCx<'_>) -> Result<LimitConn, Problems> {
+        let mut out = Problems::default();
+        let engine = engine(bx);
+        let limit = |kind, key: &str, conn, burst, out: &mut Problems| Limit {
+            key: KeySource::new(&engine, &[Self::NAME, bx.owner], kind, key),
+            conn: Amount::build(conn, 1, "conn", out),
+            burst: Amount::build(burst, 0, "burst", out),
+        };
+        let limits: Box<[Limit]> = match (&conf.rules, &conf.conn, &conf.burst, &conf.key) {
+            (Some(rules), ..) => {
+                let mut out = out.at("rules");
+                let each = rules.iter().enumerate().map(|(at, rule)| {
+                    let mut out = out.at_index(at);
+                    let kind = KeyType::VarCombination;
+                    limit(kind, &rule.key, &rule.conn, &rule.burst, &mut out)
+                });
+                each.collect()
+            }
+            (None, Some(conn), Some(burst), Some(key)) => {
+                [limit(conf.key_type, key, conn, burst, &mut out)].into()
+            }
+            // The schema has seen that they are there.
+            _ => [].into(),
+        };
+        out.into_result()?;
+        let observed = || bx.state("observed", || AtomicU64::new(0));
+        let delay = Duration::try_from_secs_f64(conf.default_conn_delay).unwrap_or(LONGEST_WAIT);
+        let reason = "too many requests are under way";
+        Ok(LimitConn {
+            limits,
+            skips: conf.rules.is_some(),
+            default_delay: delay,
+            observed: (!conf.only_use_default_delay).then(observed),
+            refusal: refusal(conf.rejected_code, conf.rejected_msg.as_deref(), reason),
+            degrades: conf.allow_degradation,
+            engine,
+        })
+    }
+
+    fn any_var(&self, is: &dyn Fn(&Var) -> bool) -> bool {
+        let mut limits = self.limits.iter();
+        limits.any(|l| l.key.any_var(is) || l.conn.any_var(is) || l.burst.any_var(is))
+    }
+
+    fn access<'a>(&'a self, cx: &'a mut Ctx<'_>) -> Outcome<'a> {
+        let mut held = Held::default();
+        for limit in &self.limits {
+            let Some((key, conn, burst)) = self.asked(limit, cx) else {
+                if self.skips {
+                    continue;
+                }
+                return Ok(self.undecided("a variable has no usable number"));
+            };
+            let counts = self.engine.concurrency();
+            let Ok((guard, there)) = counts.enter(key, conn.saturating_add(burst)) else {
+                // What was entered before is left with `held`.
+                return Ok(Step::Reply(self.refusal.clone()));
+            };
+            held.guards.push(guard);
+            held.waited = held.waited.saturating_add(self.delay(conn, there));
+        }
+        if held.guards.is_empty() {
+            return Ok(self.undecided("no rule applies"));
+        }
+        let delay = held.waited.min(LONGEST_WAIT);
+        *cx.local() = held;
+        if delay < SHORTEST_WAIT {
+            return Ok(Step::Next);
+        }
+        let wait = cx.sleep(delay);
+        Ok(Step::Wait(Box::pin(async move {
+            wait.await;
+            Ok(Flow::Next)
+        })))
+    }
+
+    fn log(&self, cx: &mut Ctx<'_>) {
+        if cx.get_local::<Held>().is_none() {
+            return;
+        }
+        let held = std::mem::take(cx.local::<Held>());
+        if let Some(observed) = &self.observed {
+            let took = nanos(took(cx, held.waited));
+            let update = |seen: u64| Some(self.mean(seen, took).max(1));
+            let order = Ordering::Relaxed;
+            // It never refuses, so there is nothing to look at.
+            let _ = observed.fetch_update(order, order, update);
+        }
+    }
+}
+
+impl LimitConn {
+    /// Whose requests count, and the numbers; `None` when one of them cannot be found.
+    fn asked(&self, limit: &Limit, cx: &Ctx<'_>) -> Option<(Key, u64, u64)> {
+        let key = if self.skips {
+            limit.key.find(&self.engine, cx)?
+        } else {
+            limit.key.find_or_address(&self.engine, cx)
+        };
+        let source = cx.lookup();
+        let conn = limit.conn.find(&source, 1).ok()?;
+        let burst = limit.burst.find(&source, 0).ok()?;
+        Some((key, conn, burst))
+    }
+
+    /// How long the request waits that is the `there`th.
+    fn delay(&self, conn: u64, there: u64) -> Duration {
+        let rounds = (there - 1) / conn;
+        if rounds == 0 {
+            return Duration::ZERO;
+        }
+        let each = match self.observed.as_ref().map(|o| o.load(Ordering::Relaxed)) {
+            None | Some(0) => self.default_delay,
+            Some(nanos) => Duration::from_nanos(nanos),
+        };
+        each.saturating_mul(u32::try_from(rounds).unwrap_or(u32::MAX))
+    }
+
+    fn mean(&self, seen: u64, took: u64) -> u64 {
+        let seen = match seen {
+            0 => nanos(self.default_delay),
+            seen => seen,
+        };
+        seen / 2 + took / 2
+    }
+
+    fn undecided(&self, reason: &'static str) -> Step<'_> {
+        if self.degrades {
+            Step::Next
+        } else {
+            Step::Reply(undecided(reason))
+        }
+    }
+}
+
+/// How long the upstream took; without one, the request without its wait.
+fn took(cx: &Ctx<'_>, waited: Duration) -> Duration {
+    let work = cx.work();
+    if work.attempts.is_empty() {
+        let end = work.finished.unwrap_or(work.timing.start);
+        return (end - work.timing.start).saturating_sub(waited);
+    }
+    work.attempts.iter().filter_map(|a| a.response).sum()
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

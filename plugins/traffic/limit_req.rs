@@ -1,0 +1,218 @@
+//! `limit-req`: requests at an even rate; those that come too early wait for their turn.
+//!
+//! The leaky bucket of nginx: `rate` requests a second pass, up to `burst` more wait, the rest is
+//! refused. With `nodelay` the burst passes at once, and the rate holds in the long run only. Who
+//! waits is counted already, so at most `burst` requests of a key wait at a time.
+//!
+//! What has been counted stays when the configuration is edited; only another `key` starts anew.
+//! Counts are kept in this gateway's memory, 16 bytes a key.
+//!
+//! ```yaml
+//! plugins:
+//!   limit-req: { rate: 10, burst: 20, key: remote_addr, rejected_code: 429 }
+//! ```
+//!
+//! # Answers
+//!
+//! | status | body | when |
+//! | --- | --- | --- |
+//! | `rejected_code` | `{"error_msg":"..."}` with `rejected_msg`, else the gateway's page | `burst` requests wait already |
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockgate_limit::{Ask, Engine, Rule};
+use lockgate_plugin::{
+    BuildCx, Ctx, Flow, Outcome, Phases, Plugin, Problem, Problems, Reply, Step, Var,
+};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::limits::key::{KeySource, KeyType, var_or_combination};
+use super::limits::policy::Policy;
+use super::limits::{engine, now, refusal};
+
+/// Shorter waits are not worth a timer.
+const SHORTEST_WAIT: Duration = Duration::from_millis(1);
+
+/// Configuration of `limit-req`.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub struct Conf {
+    /// Requests a second; fractions are allowed. Rates above 10^9 are that.
+    #[schemars(extend("exclusiveMinimum" = 0))]
+    rate: f64,
+    /// How many requests above the rate may wait; fractions are allowed.
+    #[schemars(range(min = 0))]
+    burst: f64,
+    /// Whose requests count together: the name of a variable, or with `key_type: var_combination` a
+    /// text with `$variables` in it. Without a value in a request, the client's address.
+    key: String,
+    /// How `key` is read.
+    #[serde(default)]
+    #[schemars(schema_with = "var_or_combination")]
+    key_type: KeyType,
+    /// Where requests are counted.
+    #[serde(default)]
+    policy: Policy,
+    /// The status of refusals.
+    #[serde(default = "unavailable")]
+    #[schemars(range(min = 200, max = 599))]
+    rejected_code: u16,
+    /// What refusals say, as `{"error_msg": ...}`.
+    #[serde(default)]
+    #[schemars(length(min = 1))]
+    rejected_msg: Option<String>,
+    /// Lets the burst pass at once.
+    #[serde(default)]
+    nodelay: bool,
+    /// Lets requests pass when they cannot be counted, which does not happen with `local`.
+    #[serde(default)]
+    #[allow(dead_code)]
+    allow_degradation: bool,
+}
+
+fn unavailable() -> u16 {
+    503
+}
+
+/// The built plugin.
+pub struct LimitReq {
+    engine: Arc<Engine>,
+    key: KeySource,
+    rule: Rule,
+    refusal: Reply,
+    nodelay: bool,
+}
+
+impl Plugin for LimitReq {
+    const NAME: &'static str = "limit-req";
+    const PRIORITY: i32 = 1_001;
+    const PHASES: Phases = Phases::ACCESS;
+    type Conf = Conf;
+
+    fn check(conf: &Conf, out: &mut Problems) {
+        conf.policy.check(out);
+    }
+
+    fn build(conf: Conf, bx: &BuildCx<'_>) -> Result<LimitReq, Problems> {
+        let engine = engine(bx);
+        let rule = Rule::leaky(conf.rate, conf.burst)
+            .map_err(|bad| Problem::new("rate", bad.to_string()))?;
+        let reason = "request rate is too high";
+        Ok(LimitReq {
+            key: KeySource::new(&engine, &[Self::NAME, bx.owner], conf.key_type, &conf.key),
+            engine,
+            rule,
+            refusal: refusal(conf.rejected_code, conf.rejected_msg.as_deref(), reason),
+            nodelay: conf.nodelay,
+        })
+    }
+
+    fn any_var(&self, is: &dyn Fn(&Var) -> bool) -> bool {
+        self.key.any_var(is)
+    }
+
+    fn access<'a>(&'a self, cx: &'a mut Ctx<'_>) -> Outcome<'a> {
+        let ask = Ask {
+            rule: &self.rule,
+            key: self.key.find_or_address(&self.engine, cx),
+            cost: 1,
+        };
+        let (decision, _) = self.engine.take(&ask, now(&self.engine, cx));
+        if !decision.allowed {
+            return Ok(Step::Reply(self.refusal.clone()));
+        }
+        let delay = Duration::from_nanos(decision.delay);
+        if self.nodelay || delay < SHORTEST_WAIT {
+            return Ok(Step::Next);
+        }
+        let wait = cx.sleep(delay);
+        Ok(Step::Wait(Box::pin(async move {
+            wait.await;
+            Ok(Flow::Next)
+        })))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lockgate_plugin::testing::{Instance, build_error, run};
+    use serde_json::{Value, json};
+
+    fn conf(extra: &Value) -> Value {
+        let mut conf = json!({"rate": 2, "burst": 2, "key": "remote_addr"});
+        let extra = extra.as_object().unwrap().clone();
+        conf.as_object_mut().unwrap().extend(extra);
+        conf
+    }
+
+    fn slept(limit: &Instance) -> u128 {
+        limit.request().get("/").expect_next().slept().as_millis()
+    }
+
+    #[test]
+    fn requests_that_come_too_early_wait() {
+        let limit = run::<LimitReq>(conf(&json!({}))).build();
+        // In tests sleeping moves the clock, so nobody comes too early for long.
+        assert_eq!([slept(&limit), slept(&limit), slept(&limit)], [0, 500, 500]);
+        limit.advance(Duration::from_millis(400));
+        assert_eq!(slept(&limit), 100);
+        limit.advance(Duration::from_secs(60));
+        assert_eq!(slept(&limit), 0);
+    }
+
+    #[test]
+    fn what_is_above_the_burst_is_refused() {
+        let limit = conf(&json!({"nodelay": true, "rejected_code": 429, "rejected_msg": "slow"}));
+        let limit = run::<LimitReq>(limit).build();
+        assert_eq!([slept(&limit), slept(&limit), slept(&limit)], [0, 0, 0]);
+        let answer = limit.request().get("/").expect_reply(429);
+        assert_eq!(answer.text(), "{\"error_msg\":\"slow\"}\n");
+        let _ = limit.request().from("192.0.2.2").get("/").expect_next();
+        limit.advance(Duration::from_millis(500));
+        assert_eq!(slept(&limit), 0);
+        limit.request().get("/").expect_reply(429);
+        // Another limit applies to what was counted.
+        let edited = limit.edited(&conf(&json!({"nodelay": true, "burst": 3})));
+        assert_eq!(slept(&edited), 0);
+        edited.request().get("/").expect_reply(503);
+    }
+
+    #[test]
+    fn fractions() {
+        let limit = conf(&json!({"rate": 0.1, "burst": 0.5, "nodelay": true}));
+        let limit = run::<LimitReq>(limit).build();
+        assert_eq!(slept(&limit), 0);
+        limit.advance(Duration::from_millis(4_900));
+        limit.request().get("/").expect_reply(503);
+        limit.advance(Duration::from_millis(100));
+        assert_eq!(slept(&limit), 0);
+    }
+
+    #[test]
+    fn configurations_that_are_refused() {
+        let check = |conf: Value, expected: &str| {
+            let text = build_error::<LimitReq>(conf);
+            assert!(text.contains(expected), "{text}");
+        };
+        check(json!({}), "\"rate\" is required");
+        check(
+            conf(&json!({"rate": 0})),
+            "rate: expected 0 to be greater than 0",
+        );
+        check(
+            conf(&json!({"rate": -1})),
+            "rate: expected -1 to be greater than 0",
+        );
+        check(
+            conf(&json!({"burst": -1})),
+            "burst: expected -1 to be at least 0",
+        );
+        check(conf(&json!({"key_type": "constant"})), "key_type: ");
+        check(
+            conf(&json!({"policy": "redis"})),
+            "policy: `redis` is not served yet",
+        );
+    }
+}

@@ -1,0 +1,146 @@
+//! Whose requests count together.
+
+use std::borrow::Cow;
+use std::net::{IpAddr, Ipv6Addr};
+
+use lockgate_limit::{Engine, Key, KeyHasher};
+use lockgate_plugin::{Ctx, Template, Var};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::Deserialize;
+
+/// How `key` is read.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum KeyType {
+    /// The name of a variable.
+    #[default]
+    Var,
+    /// A text with variables in it.
+    VarCombination,
+    /// A text that is the same for every request.
+    Constant,
+}
+
+impl KeyType {
+    fn name(self) -> &'static str {
+        match self {
+            KeyType::Var => "var",
+            KeyType::VarCombination => "var_combination",
+            KeyType::Constant => "constant",
+        }
+    }
+}
+
+/// In one piece, as documentation of a closed list.
+impl JsonSchema for KeyType {
+    fn schema_name() -> Cow<'static, str> {
+        "KeyType".into()
+    }
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"type": "string", "enum": ["var", "var_combination", "constant"]})
+    }
+}
+
+/// The same without `constant`.
+pub(crate) fn var_or_combination(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "string", "enum": ["var", "var_combination"], "default": "var"})
+}
+
+/// A parsed key, within a scope of its own.
+pub(crate) struct KeySource {
+    scope: u64,
+    kind: Kind,
+    /// The bits of an IPv6 address that count.
+    ipv6: u128,
+}
+
+enum Kind {
+    /// The client's address, by far the most common; found without making a text of it.
+    Address,
+    Var(Var),
+    Template(Template),
+    Constant(Box<[u8]>),
+}
+
+impl KeySource {
+    /// `owner` is what tells its counters from those of others. The text of the key belongs to it,
+    /// so a key that is edited starts anew, and nothing else that is edited does.
+    pub(crate) fn new(engine: &Engine, owner: &[&str], kind: KeyType, text: &str) -> KeySource {
+        let mut parts = owner.to_vec();
+        parts.extend([kind.name(), text]);
+        let scope = engine.scope(&parts);
+        let kind = match (kind, text) {
+            (KeyType::Var, "remote_addr")
+            | (KeyType::VarCombination, "$remote_addr" | "${remote_addr}") => Kind::Address,
+            (KeyType::Var, name) => Kind::Var(Var::parse(name)),
+            (KeyType::VarCombination, text) => Kind::Template(Template::parse(text)),
+            (KeyType::Constant, text) => Kind::Constant(text.as_bytes().into()),
+        };
+        KeySource {
+            scope,
+            kind,
+            ipv6: u128::MAX,
+        }
+    }
+
+    /// Takes clients of one IPv6 network of this many bits for one.
+    pub(crate) fn ipv6_prefix(mut self, bits: u8) -> KeySource {
+        let other = u32::from(128_u8.saturating_sub(bits));
+        self.ipv6 = u128::MAX.checked_shl(other).unwrap_or(0);
+        self
+    }
+
+    /// The key of a request; `None` when nothing in it has a value.
+    pub(crate) fn find(&self, engine: &Engine, cx: &Ctx<'_>) -> Option<Key> {
+        self.find_in(engine, cx, &[])
+    }
+
+    /// The same, apart from requests for which `within` is different.
+    pub(crate) fn find_in(&self, engine: &Engine, cx: &Ctx<'_>, within: &[&str]) -> Option<Key> {
+        match &self.kind {
+            Kind::Address => Some(self.address_in(engine, cx, within)),
+            Kind::Var(var) => {
+                let value = cx.var(var)?;
+                let text = value.as_text();
+                Some(self.begin(engine, within).bytes(text.as_bytes()).done())
+            }
+            Kind::Template(template) => {
+                let mut key = self.begin(engine, within);
+                let found =
+                    template.each_piece(&cx.lookup(), &mut |piece| key.add(piece.as_bytes()));
+                (found > 0).then(|| key.done())
+            }
+            Kind::Constant(text) => Some(self.begin(engine, within).bytes(text).done()),
+        }
+    }
+
+    /// The same; the client's address when nothing has a value. Never the key of a client that
+    /// sends an address as the value.
+    pub(crate) fn find_or_address(&self, engine: &Engine, cx: &Ctx<'_>) -> Key {
+        self.find(engine, cx)
+            .unwrap_or_else(|| self.address_in(engine, cx, &[]))
+    }
+
+    /// The client's address as the key.
+    pub(crate) fn address_in(&self, engine: &Engine, cx: &Ctx<'_>, within: &[&str]) -> Key {
+        let ip = match cx.client_ip().to_canonical() {
+            IpAddr::V6(ip) => IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() & self.ipv6)),
+            v4 @ IpAddr::V4(_) => v4,
+        };
+        self.begin(engine, within).address(ip).done()
+    }
+
+    fn begin(&self, engine: &Engine, within: &[&str]) -> KeyHasher {
+        let mut key = engine.key(self.scope);
+        within.iter().for_each(|part| key.add(part.as_bytes()));
+        key
+    }
+
+    pub(crate) fn any_var(&self, is: &dyn Fn(&Var) -> bool) -> bool {
+        match &self.kind {
+            Kind::Address | Kind::Constant(_) => false,
+            Kind::Var(var) => is(var),
+            Kind::Template(template) => template.any_var(is),
+        }
+    }
+}
