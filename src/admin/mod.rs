@@ -11,11 +11,13 @@ pub mod key;
 mod kinds;
 mod listener;
 mod merge;
+mod private_keys;
 mod read;
 mod references;
 mod request;
 mod schemas;
 mod standalone;
+mod turns;
 mod whole;
 mod write;
 
@@ -37,6 +39,7 @@ use kinds::Target;
 use request::Request;
 pub(crate) use schemas::entry as plugin_entry;
 use standalone::Standalone;
+use turns::Turns;
 use write::Failure;
 
 /// How long an answer waits until requests see what was written. The write is done either way.
@@ -56,7 +59,7 @@ pub struct Admin {
     standalone: Option<Mutex<Standalone>>,
     /// The revision of the store that requests see.
     seen: watch::Receiver<u64>,
-    turn: Mutex<()>,
+    turns: Turns,
     /// What requests see, and what the settings say about them: for questions about requests.
     live: Arc<Live>,
     rules: Rules,
@@ -102,7 +105,7 @@ impl Admin {
             stream_mode: parts.settings.stream_mode,
             standalone: parts.standalone.then(Mutex::default),
             seen: parts.seen,
-            turn: Mutex::new(()),
+            turns: Turns::default(),
             live: parts.live,
             rules: parts.rules,
         }

@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::Admin;
 use super::access::Role;
 use super::kinds::Target;
+use super::private_keys::{CLIENT_KEY, without_client_keys, without_keys};
 use super::request::{Request, parse_query};
 use crate::config::kind::{Key, Kind};
 use crate::config::resource::Id;
@@ -94,32 +95,6 @@ impl Admin {
             item.created,
             item.modified
         )
-    }
-}
-
-/// Takes private keys out of a certificate.
-pub(super) fn without_keys(value: &mut Value) {
-    if let Some(map) = value.as_object_mut() {
-        map.shift_remove("key");
-        map.shift_remove("keys");
-    }
-}
-
-/// The member of an upstream's `tls` that is a private key.
-const CLIENT_KEY: &str = "client_key";
-
-/// Takes the private keys of upstreams out of whatever they are in. What was read is not nested too
-/// deeply for this.
-pub(super) fn without_client_keys(value: &mut Value) {
-    match value {
-        Value::Array(list) => list.iter_mut().for_each(without_client_keys),
-        Value::Object(map) => {
-            if let Some(tls) = map.get_mut("tls").and_then(Value::as_object_mut) {
-                tls.shift_remove(CLIENT_KEY);
-            }
-            map.values_mut().for_each(without_client_keys);
-        }
-        _ => {}
     }
 }
 

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::Admin;
 use super::access::Role;
 use super::kinds::item_key;
-use super::read::{without_client_keys, without_keys};
+use super::private_keys::{without_client_keys, without_keys};
 use super::request::Request;
 use super::write::Failure;
 use crate::config::kind::{Key, Kind};

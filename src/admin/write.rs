@@ -9,7 +9,7 @@ use super::Admin;
 use super::check::Checker;
 use super::kinds::{Target, called, has_patch, has_post};
 use super::merge;
-use super::read::without_keys;
+use super::private_keys::{not_opened, without_keys};
 use super::references as refs;
 use super::request::Request;
 use crate::config::kind::{Key, Kind};
@@ -82,8 +82,7 @@ impl Admin {
         }
         let body = request.json()?;
         let ttl = request.ttl()?;
-        // One after the other: what a write looks at does not change under it.
-        let turn = self.turn.lock().await;
+        let turn = self.turns.take(target, &request.method).await;
         for attempt in 0..TRIES {
             let at = Attempt {
                 now: request.now,
@@ -240,7 +239,7 @@ impl Admin {
         let checker: &Checker = &self.checker;
         checker
             .check(&key, &value)
-            .map_err(|answer| self.not_opened(&key, &value).unwrap_or(answer))?;
+            .map_err(|answer| not_opened(&self.keyring, &key, &value).unwrap_or(answer))?;
         let mut guards = refs::present(&*self.store, target, &id, &value).await??;
         match target.kind {
             Kind::GlobalRule => {
@@ -267,25 +266,6 @@ impl Admin {
 }
 
 impl Admin {
-    /// What is said of a private key that is not one because it was encrypted with another key.
-    fn not_opened(&self, key: &Key, value: &Value) -> Option<Answer> {
-        let sealed = |key: &&Value| {
-            key.as_str()
-                .is_some_and(|text| self.keyring.is_sealed(text))
-        };
-        if key.kind != Kind::Ssl {
-            return None;
-        }
-        const TEXT: &str = "failed to decrypt previous encrypted key";
-        if value.get("key").filter(sealed).is_some() {
-            return Some(Answer::bad(TEXT));
-        }
-        let further = value.get("keys").and_then(Value::as_array)?;
-        let at = further.iter().position(|key| sealed(&key))?;
-        let text = format!("failed to handle cert-key pair[{}]: {TEXT}", at + 1);
-        Some(Answer::bad(text))
-    }
-
     /// The write and its answer. What was there before keeps when it was made.
     fn finish(&self, target: &Target, ready: Ready, old: Option<&Item>, now: u64) -> (Txn, Answer) {
         let Ready {

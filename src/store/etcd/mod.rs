@@ -25,9 +25,14 @@ use members::{Connect, Members, is_of_member, is_unknown_revision};
 use transport::Transport;
 use watch::Watched;
 
-/// Items that are asked for at once. A list of a hundred thousand is read in so many parts, all of
-/// one revision.
+/// Items that are asked for at once where nothing is known of their size: of the largest that etcd
+/// takes by default, the answer is not too long. All parts of a list are of one revision.
 const PART: i64 = 500;
+/// Items that are asked for at once when they are small. For each part etcd counts what is left
+/// behind it, so a hundred thousand in small parts are counted many times.
+const PART_MOST: i64 = 10_000;
+/// What an answer should come to.
+const PART_BYTES: usize = 4 << 20;
 /// Keys that are asked for at once, where values are not.
 const PART_OF_KEYS: i64 = 5_000;
 /// The longest answer: a part of the largest items that etcd takes by default.
@@ -175,14 +180,27 @@ struct Parts {
     end: Vec<u8>,
     revision: u64,
     only_keys: bool,
+    /// How many the next part may have, of what is not only keys.
+    limit: i64,
 }
 
 impl Parts {
     /// The next part, and whether there are more.
     async fn next(&mut self) -> Result<(GetResponse, bool), Failed> {
+        match self.ask().await {
+            // The library's word for an answer that is too long is the same as for a revision.
+            Err(Failed::Etcd(error)) if self.limit > PART && is_unknown_revision(&error) => {
+                self.limit = PART;
+                self.ask().await
+            }
+            done => done,
+        }
+    }
+
+    async fn ask(&mut self) -> Result<(GetResponse, bool), Failed> {
         let part = match self.only_keys {
             true => GetOptions::new().with_limit(PART_OF_KEYS).with_keys_only(),
-            false => GetOptions::new().with_limit(PART),
+            false => GetOptions::new().with_limit(self.limit),
         };
         let part = part.with_range(self.end.clone());
         let part = part.with_revision(signed(self.revision));
@@ -199,8 +217,17 @@ impl Parts {
         let next = last.map(|last| [last.key(), &[0]].concat());
         let more = next.is_some();
         self.next = next.unwrap_or_default();
+        let bytes = found.kvs().iter().map(|kv| kv.value().len()).sum();
+        self.limit = limit(found.kvs().len(), bytes);
         Ok((found, more))
     }
+}
+
+/// How many items to ask for next, after so many of so many bytes.
+fn limit(items: usize, bytes: usize) -> i64 {
+    let each = bytes / items.max(1);
+    let fitting = PART_BYTES / each.max(1);
+    i64::try_from(fitting).map_or(PART_MOST, |fitting| fitting.clamp(PART, PART_MOST))
 }
 
 fn kv(client: &Client) -> etcd_client::KvClient {
@@ -280,6 +307,7 @@ impl Store for Etcd {
             next: start.into_bytes(),
             revision: 0,
             only_keys: false,
+            limit: PART,
         };
         self.run("cannot read etcd", async move {
             let mut listing = Listing::default();
@@ -305,6 +333,7 @@ impl Store for Etcd {
             next: own.clone().into_bytes(),
             revision,
             only_keys: true,
+            limit: PART,
         };
         // What was compacted is compared with what is there now.
         let (mut parts, mut now) = (parts(at), Some(parts(0)));
@@ -482,6 +511,14 @@ impl Drop for Etcd {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn parts_fit_what_they_hold() {
+        assert_eq!(limit(0, 0), PART_MOST);
+        assert_eq!(limit(500, 500 * 1000), 4194);
+        assert_eq!(limit(500, 500 * 100), PART_MOST);
+        assert_eq!(limit(500, 500 << 20), PART);
+    }
 
     #[test]
     fn what_is_behind_a_prefix() {
