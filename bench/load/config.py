@@ -8,6 +8,7 @@ everything; and whether requests notice five hundred writes a second.
 import argparse
 import datetime
 import gc
+import os
 import statistics
 import threading
 import time
@@ -49,6 +50,8 @@ def main():
     for part in (times, under_writes):
         with Stand() as stand:
             lines += part(stand, args, figures)
+    lines += ["", f"Load {os.getloadavg()[0]:.1f} at the end. What is above 2 or 3, here and at the start, is others' work on this machine: "
+              "the quiet turns suffer from it as well, and a quiet machine shows lower times and clearer multiples."]
     lines += ["", "## Targets", "", *table(["what", "target", "measured", "met"], figures.rows)]
     default = all(getattr(args, name) == value for name, value in
                   [("routes", 100_000), ("puts", 500), ("seconds", 60), ("rate", 500)])

@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use super::answer::Answer;
 use crate::config::keyring::Keyring;
 use crate::config::kind::{Key, Kind};
+use crate::endpoint::Answer;
 
 /// Takes private keys out of a certificate.
 pub(super) fn without_keys(value: &mut Value) {
