@@ -324,8 +324,8 @@ mod tests {
         );
         check(
             "services/1",
-            json!({"plugins": {"limit-count": {}}}),
-            "plugin limit-count is not available in this version",
+            json!({"plugins": {"openwhisk": {}}}),
+            "plugin openwhisk is not available in this version",
         );
         check(
             "services/1",
