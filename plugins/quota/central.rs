@@ -58,13 +58,26 @@ pub struct Outcome {
     pub retry: Option<Duration>,
     /// How long a leaky bucket holds the request back.
     pub delay: Duration,
+    /// What it was charged to, for [`Central::settle`].
+    pub mark: u64,
+}
+
+/// What a request really cost.
+#[derive(Clone, Debug)]
+pub struct Settled {
+    /// As it was charged.
+    pub charge: Charge,
+    /// What is charged on top of it, or given back.
+    pub more: i64,
+    /// As [`Outcome::mark`] said.
+    pub mark: u64,
 }
 
 impl Central {
     /// A server that is never waited for longer than `deadline`. Nothing is connected yet.
     pub fn new(server: Server, deadline: Duration) -> Central {
         Central {
-            line: Line::new(server, deadline),
+            line: Line::new(server),
             deadline,
             breaker: Breaker::default(),
             check: Script::new(include_str!("scripts/check.lua")),
@@ -82,7 +95,9 @@ impl Central {
             let mut command = self.check.command(charges.len(), text);
             write(
                 &mut command,
-                charges.iter().map(|charge| (charge, whole(charge.cost))),
+                charges
+                    .iter()
+                    .map(|charge| (charge, whole(charge.cost), None)),
             );
             command
         };
@@ -92,17 +107,17 @@ impl Central {
     }
 
     /// Charges afterwards, or gives back: what a request really cost, less what was charged. Nothing is
-    /// refused; debts are bounded.
+    /// refused; debts are bounded, and what is given back makes no room in a window it was not charged to.
     ///
     /// # Errors
     /// When there is no answer.
-    pub async fn settle(&self, charges: &[(Charge, i64)], now: Nanos) -> Result<(), Away> {
+    pub async fn settle(&self, charges: &[Settled], now: Nanos) -> Result<(), Away> {
         let command = |text| {
             let mut command = self.settle.command(charges.len(), text);
-            write(
-                &mut command,
-                charges.iter().map(|(charge, more)| (charge, *more)),
-            );
+            let each = charges
+                .iter()
+                .map(|settled| (&settled.charge, settled.more, Some(settled.mark)));
+            write(&mut command, each);
             command
         };
         self.ask(&command, now).await.map(drop)
@@ -212,14 +227,20 @@ fn ends_connection(error: &RedisError) -> bool {
     }
 }
 
-/// Keys, and for each of them law, number, limit and window.
-fn write<'a>(command: &mut Cmd, charges: impl Iterator<Item = (&'a Charge, i64)> + Clone) {
-    for (charge, _) in charges.clone() {
+/// Keys, and for each of them law, number, limit, window and the mark if there is one.
+fn write<'a>(
+    command: &mut Cmd,
+    charges: impl Iterator<Item = (&'a Charge, i64, Option<u64>)> + Clone,
+) {
+    for (charge, ..) in charges.clone() {
         command.arg(&charge.key);
     }
-    for (charge, number) in charges {
+    for (charge, number, mark) in charges {
         let (law, limit, window) = charge.law.words();
         command.arg(law).arg(number).arg(limit).arg(window);
+        if let Some(mark) = mark {
+            command.arg(mark);
+        }
     }
 }
 
@@ -252,12 +273,13 @@ impl Script {
 impl Verdict {
     fn read(charges: &[Charge], value: &Value) -> RedisResult<Verdict> {
         let numbers: Vec<i64> = redis::from_redis_value_ref(value)?;
-        if numbers.len() != charges.len() * 4 {
+        if numbers.len() != charges.len() * WORDS {
             return Err(unexpected());
         }
-        let each = charges.iter().zip(numbers.chunks_exact(4));
-        let outcomes: SmallVec<[Outcome; 2]> = each
-            .map(|(charge, four)| Outcome::read(&charge.law, [four[0], four[1], four[2], four[3]]))
+        let outcomes: SmallVec<[Outcome; 2]> = charges
+            .iter()
+            .zip(numbers.as_chunks::<WORDS>().0)
+            .map(|(charge, words)| Outcome::read(charge, words))
             .collect();
         Ok(Verdict {
             allowed: outcomes.iter().all(|outcome| outcome.allowed),
@@ -266,23 +288,28 @@ impl Verdict {
     }
 }
 
+/// Numbers that check.lua says of each limit.
+const WORDS: usize = 5;
+
 impl Outcome {
-    fn read(law: &Law, [passed, remaining, reset, retry]: [i64; 4]) -> Outcome {
-        let us = |n: i64| Duration::from_micros(u64::try_from(n).unwrap_or(0));
+    fn read(charge: &Charge, &[passed, remaining, reset, retry, mark]: &[i64; WORDS]) -> Outcome {
+        let whole = |n: i64| u64::try_from(n).unwrap_or(0);
+        let us = |n: i64| Duration::from_micros(whole(n));
         let allowed = passed == 1;
-        let delay = match law {
-            // The first in a row is due at once.
-            Law::Bucket { interval_us, .. } if allowed => {
-                us(reset).saturating_sub(Duration::from_secs_f64(interval_us / 1e6))
-            }
+        let delay = match charge.law {
+            // It is due when those before it are: not later because it costs more itself.
+            Law::Bucket { interval_us, .. } if allowed => us(reset).saturating_sub(
+                Duration::from_secs_f64(interval_us * charge.cost as f64 / 1e6),
+            ),
             _ => Duration::ZERO,
         };
         Outcome {
             allowed,
-            remaining: u64::try_from(remaining).unwrap_or(0),
+            remaining: whole(remaining),
             reset: us(reset),
             retry: (retry >= 0).then(|| us(retry)),
             delay,
+            mark: whole(mark),
         }
     }
 }

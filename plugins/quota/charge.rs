@@ -4,6 +4,8 @@ use std::time::Duration;
 
 /// The largest number that scripts count with: beyond it Lua's numbers have gaps.
 const MOST: u64 = 1 << 53;
+/// Requests that a log remembers for a key: the server spends a step on each.
+const MOST_LOGGED: u64 = 1_000;
 /// The longest window: its end in microseconds is still an exact number.
 const LONGEST: Duration = Duration::from_secs(86_400 * 366 * 10);
 
@@ -24,7 +26,7 @@ pub enum Law {
         /// How long.
         window: Duration,
     },
-    /// Remembers each request: exact, and dear in memory.
+    /// Remembers each request, up to 1,000: exact, and dear in memory.
     Log {
         /// How many.
         limit: u64,
@@ -44,7 +46,7 @@ pub enum Law {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadLaw {
     /// Zero or too large.
-    #[error("the limit must be from 1 to 2^53")]
+    #[error("the limit must be from 1 to 2^53, of a log to {MOST_LOGGED}")]
     Limit,
     /// Zero or too long.
     #[error("the window must be from 1 ms to 10 years")]
@@ -67,7 +69,11 @@ impl Law {
             Law::Fixed { limit, window }
             | Law::Sliding { limit, window }
             | Law::Log { limit, window } => {
-                if !(1..=MOST).contains(&limit) {
+                let most = match self {
+                    Law::Log { .. } => MOST_LOGGED,
+                    _ => MOST,
+                };
+                if !(1..=most).contains(&limit) {
                     return Err(BadLaw::Limit);
                 }
                 if !(Duration::from_millis(1)..=LONGEST).contains(&window) {
@@ -142,6 +148,12 @@ mod tests {
         let fixed = |limit, window| Law::Fixed { limit, window }.checked();
         assert_eq!(fixed(0, minute), Err(BadLaw::Limit));
         assert_eq!(fixed(MOST + 1, minute), Err(BadLaw::Limit));
+        let log = |limit| Law::Log {
+            limit,
+            window: minute,
+        };
+        assert_eq!(log(1_001).checked(), Err(BadLaw::Limit));
+        assert!(log(1_000).checked().is_ok());
         assert_eq!(fixed(1, Duration::ZERO), Err(BadLaw::Window));
         assert_eq!(fixed(1, Duration::MAX), Err(BadLaw::Window));
         assert!(fixed(MOST, LONGEST).is_ok());

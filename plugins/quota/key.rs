@@ -7,27 +7,35 @@ use std::fmt::Write;
 const LONGEST: usize = 64;
 
 /// The key of a limit: `gw:{scope}:rule:text`. Limits of one request have to have one scope in a cluster: it
-/// names the slot.
+/// names the slot. Different parts make different keys, whoever chose them.
 pub fn key_text(scope: &str, rule: &str, text: &str) -> String {
     let mut key = String::with_capacity(16 + scope.len() + rule.len() + text.len().min(LONGEST));
     key.push_str("gw:{");
-    // A brace would end the part that names the slot.
-    key.extend(scope.chars().filter(|c| !matches!(c, '{' | '}')));
+    // Without anything between the braces they would not name a slot.
+    part(&mut key, if scope.is_empty() { "%" } else { scope });
     key.push_str("}:");
-    key.push_str(rule);
+    part(&mut key, rule);
     key.push(':');
-    push(&mut key, text);
+    if text.len() <= LONGEST && !text.starts_with('#') {
+        key.push_str(text);
+    } else {
+        // Strings take what is written.
+        let _ = write!(key, "#{}", sha1_smol::Sha1::from(text).digest());
+    }
     key
 }
 
-/// Appends what a client may have chosen.
-fn push(key: &mut String, text: &str) {
-    if text.len() <= LONGEST {
-        key.push_str(text);
-        return;
+/// A part that others follow, without what would end it.
+fn part(key: &mut String, part: &str) {
+    for c in part.chars() {
+        match c {
+            '{' => key.push_str("%7B"),
+            '}' => key.push_str("%7D"),
+            ':' => key.push_str("%3A"),
+            '%' => key.push_str("%25"),
+            c => key.push(c),
+        }
     }
-    // Strings take what is written.
-    let _ = write!(key, "#{}", sha1_smol::Sha1::from(text).digest());
 }
 
 #[cfg(test)]
@@ -40,9 +48,14 @@ mod tests {
             key_text("ann", "per-user", "192.0.2.1"),
             "gw:{ann}:per-user:192.0.2.1"
         );
-        assert_eq!(key_text("a}b{c", "r", "x"), "gw:{abc}:r:x");
+        assert_eq!(key_text("a}b", "r", "x"), "gw:{a%7Db}:r:x");
+        assert_ne!(key_text("s", "a", "b:c"), key_text("s", "a:b", "c"));
+        assert!(key_text("", "r", "x").starts_with("gw:{%"));
         let long = |c: &str| key_text("s", "r", &c.repeat(1 << 20));
         assert_eq!(long("x").len(), "gw:{s}:r:#".len() + 40);
         assert_ne!(long("x"), long("y"));
+        // Nobody gets the key of another by naming its digest.
+        let digest = long("x").split_once("r:").unwrap().1.to_owned();
+        assert_ne!(key_text("s", "r", &digest), long("x"));
     }
 }

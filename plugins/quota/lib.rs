@@ -22,7 +22,7 @@ mod server;
 mod tests;
 
 pub use breaker::{Admitted, Breaker};
-pub use central::{Away, Central, Outcome, Verdict};
+pub use central::{Away, Central, Outcome, Settled, Verdict};
 pub use charge::{BadLaw, Charge, Law};
 pub use key::key_text;
 pub use lease::{Ask, Grant};

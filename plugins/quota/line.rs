@@ -1,22 +1,28 @@
 //! The connection of a process to its server: made when it is needed, made anew when it is lost.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use redis::RedisResult;
+use redis::{ErrorKind, RedisError, RedisResult};
+use tokio::task::JoinHandle;
 
 use crate::server::{Live, Server};
 
 /// See the module.
 pub(crate) struct Line {
-    server: Server,
-    limit: Duration,
+    server: Arc<Server>,
     current: Mutex<Option<Numbered>>,
-    /// One connects, the others wait for it.
-    connecting: tokio::sync::Mutex<()>,
+    /// One task connects, whoever waits for it: it goes on when a request has no more time, or a server
+    /// that takes longer than requests wait would never be connected to.
+    connecting: tokio::sync::Mutex<Option<JoinHandle<RedisResult<Live>>>>,
     next: AtomicU64,
 }
+
+/// For one connection. Where several places are tried, one that does not answer must not take all the time.
+const EACH: Duration = Duration::from_secs(2);
+/// For all that are tried.
+const ALL: Duration = Duration::from_secs(15);
 
 /// A connection, and which one it is.
 #[derive(Clone)]
@@ -26,11 +32,10 @@ pub(crate) struct Numbered {
 }
 
 impl Line {
-    /// A line to a server; connecting may take so long.
-    pub(crate) fn new(server: Server, limit: Duration) -> Line {
+    /// A line to a server.
+    pub(crate) fn new(server: Server) -> Line {
         Line {
-            server,
-            limit,
+            server: Arc::new(server),
             current: Mutex::default(),
             connecting: tokio::sync::Mutex::default(),
             next: AtomicU64::new(0),
@@ -42,12 +47,21 @@ impl Line {
         if let Some(current) = &*self.current() {
             return Ok(current.clone());
         }
-        let _one = self.connecting.lock().await;
+        let mut connecting = self.connecting.lock().await;
         if let Some(current) = &*self.current() {
             return Ok(current.clone());
         }
+        let task = connecting.get_or_insert_with(|| {
+            let server = Arc::clone(&self.server);
+            tokio::spawn(async move {
+                let limited = tokio::time::timeout(ALL, server.connect(EACH));
+                limited.await.unwrap_or_else(|_| Err(late()))
+            })
+        });
+        let done = task.await;
+        *connecting = None;
         let made = Numbered {
-            live: self.server.connect(self.limit).await?,
+            live: done.unwrap_or_else(|_| Err(late()))?,
             number: self.next.fetch_add(1, Ordering::Relaxed),
         };
         *self.current() = Some(made.clone());
@@ -66,4 +80,8 @@ impl Line {
     fn current(&self) -> MutexGuard<'_, Option<Numbered>> {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn late() -> RedisError {
+    (ErrorKind::Io, "it took too long to connect").into()
 }

@@ -1,7 +1,8 @@
 -- Charges a request on all its limits, or on none.
 -- KEYS: one for each limit. ARGV: for each of them: law, cost, limit, window in us. Of a bucket the limit
 -- is its interval in us (may be a fraction) and the window what it holds, in us.
--- Answer: for each limit: passed, remaining, reset in us, retry in us (-1: never).
+-- Answer: for each limit: passed, remaining, reset in us, retry in us (-1: never), and a mark that says to
+-- what it was charged, for settle.lua.
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local answer, writes, passed = {}, {}, true
@@ -18,10 +19,15 @@ function laws.fixed(key, cost, limit, window)
   local left = redis.call('PTTL', key) * 1000
   local fresh = left <= 0
   if fresh then used, left = 0, window end
+  if left > window then
+    -- Begun when the window was longer.
+    left = window
+    redis.call('PEXPIRE', key, ms(window))
+  end
   if used + cost > limit then
     return false, math.max(0, limit - used), left, cost > limit and -1 or left
   end
-  return true, limit - used - cost, left, 0, function()
+  return true, limit - used - cost, left, 0, now + left, function()
     if fresh then
       redis.call('SET', key, whole(cost), 'PX', ms(window))
     else
@@ -54,7 +60,7 @@ function laws.sliding(key, cost, limit, window)
     end
     return false, math.max(0, math.floor(limit - seen)), math.max(0, retry), retry
   end
-  return true, math.floor(limit - seen - cost), left, 0, function()
+  return true, math.floor(limit - seen - cost), left, 0, number, function()
     redis.call('HSET', key, 'w', whole(number), 'p', whole(before), 'c', whole(count + cost))
     redis.call('PEXPIRE', key, ms(left + window))
   end
@@ -74,7 +80,7 @@ function laws.log(key, cost, limit, window)
     end
     return false, math.max(0, limit - count), math.max(0, retry), retry
   end
-  return true, limit - count - cost, window, 0, function()
+  return true, limit - count - cost, window, 0, now, function()
     redis.call('ZREMRANGEBYSCORE', key, '-inf', whole(now - window))
     for i = 1, cost do
       redis.call('ZADD', key, whole(now), whole(now) .. ':' .. whole(count + i))
@@ -85,14 +91,16 @@ end
 
 -- When the next request would be due if all came evenly.
 function laws.bucket(key, cost, interval, holds)
-  local due = math.max(tonumber(redis.call('GET', key) or 0) or 0, now)
+  -- No debt is larger; what is comes from a time when the bucket was.
+  local due = math.min(tonumber(redis.call('GET', key) or 0) or 0, now + 10 * holds)
+  due = math.max(due, now)
   local new = due + cost * interval
   if new > now + holds then
     local never = cost * interval > holds
     local wait = math.ceil(new - holds - now)
     return false, math.max(0, math.floor((now + holds - due) / interval)), wait, never and -1 or wait
   end
-  return true, math.floor((now + holds - new) / interval), math.ceil(new - now), 0, function()
+  return true, math.floor((now + holds - new) / interval), math.ceil(new - now), 0, math.floor(new), function()
     redis.call('SET', key, string.format('%.3f', new), 'PX', ms(new - now))
   end
 end
@@ -100,7 +108,7 @@ end
 for i = 1, #KEYS do
   local at = (i - 1) * 4
   local cost = tonumber(ARGV[at + 2])
-  local ok, remaining, reset, retry, write =
+  local ok, remaining, reset, retry, mark, write =
     laws[ARGV[at + 1]](KEYS[i], cost, tonumber(ARGV[at + 3]), tonumber(ARGV[at + 4]))
   passed = passed and ok
   if write and cost > 0 then writes[#writes + 1] = write end
@@ -108,6 +116,7 @@ for i = 1, #KEYS do
   answer[#answer + 1] = remaining
   answer[#answer + 1] = reset
   answer[#answer + 1] = retry
+  answer[#answer + 1] = mark or 0
 end
 if passed then
   for _, write in ipairs(writes) do write() end

@@ -12,7 +12,8 @@ local function whole(n) return string.format('%.0f', n) end
 local kept = redis.call('HMGET', key, 'end', 'granted', 'nodes', 'before')
 local last, granted = tonumber(kept[1]), tonumber(kept[2]) or 0
 local nodes, before = tonumber(kept[3]) or 0, tonumber(kept[4]) or 0
-if not last or now >= last then
+-- One that ends later than it could was begun when windows were longer.
+if not last or now >= last or last - now > window then
   -- A node that came in the last window is likely to come again: the first one must not take half.
   before = last and now < last + window and math.ceil(math.max(nodes, before) / 4) or 0
   last, granted, nodes = now + window, 0, 0

@@ -89,19 +89,37 @@ async fn the_master_is_found_and_after_its_death_the_next_one() {
 async fn a_sentinel_that_is_away_is_passed_over() {
     let mut trio = Trio::start();
     drop(trio.sentinels.remove(0));
-    let mut server = trio.central(LIMIT);
-    assert!(take(&server, "a", fixed(9)).await.allowed);
+    assert!(take(&trio.central(LIMIT), "a", fixed(9)).await.allowed);
     // The first one in the list does not listen at all.
     let mut sentinels = vec![place(free_port())];
     sentinels.extend(trio.sentinels.iter().map(Redis::place));
-    server = Central::new(
-        Server::Sentinel {
-            sentinels,
-            master: "main".to_owned(),
-            access: Access::default(),
-            sentinel_access: Access::default(),
-        },
-        LIMIT,
+    let server = Server::Sentinel {
+        sentinels,
+        master: "main".to_owned(),
+        access: Access::default(),
+        sentinel_access: Access::default(),
+    };
+    assert!(
+        take(&Central::new(server, LIMIT), "a", fixed(9))
+            .await
+            .allowed
     );
-    assert!(take(&server, "a", fixed(9)).await.allowed);
+}
+
+#[tokio::test]
+async fn a_frozen_sentinel_costs_time_but_not_the_connection() {
+    let trio = Trio::start();
+    trio.sentinels[0].signal("-STOP");
+    // Far less than the frozen one takes: requests give up, connecting goes on.
+    let central = trio.central(Duration::from_millis(100));
+    let mut now = 0;
+    loop {
+        now += 500_000_000;
+        assert!(now < 500_000_000 * 400, "never connected");
+        if let Ok(verdict) = central.check(&[charge("a", fixed(9), 1)], now).await {
+            assert!(verdict.allowed);
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }
