@@ -2,8 +2,7 @@
 #![allow(clippy::print_stderr)] // Before the log exists, and for its last words.
 
 use std::net::SocketAddr;
-use std::os::unix::net::UnixListener;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
@@ -14,7 +13,7 @@ use lockgate_plugin::{Problem, Problems};
 use pingora_core::listeners::{ListenerConfig, TcpSocketOptions};
 use pingora_core::protocols::TcpKeepalive;
 use pingora_core::protocols::l4::stream::L4BufferSettings;
-use pingora_core::server::configuration::{Opt, ServerConf};
+use pingora_core::server::configuration::ServerConf;
 use pingora_core::server::{RunArgs, Server};
 use pingora_core::services::listening::Service;
 
@@ -42,7 +41,8 @@ use crate::proxy::head::AddressRules;
 use crate::proxy::socket::WRITE_BUFFER;
 use crate::proxy::wire::Wire;
 use crate::settings::{AdminSettings, Listen, Settings, SourceKind};
-use crate::signals::{Signals, exit_when_idle, store_sock};
+use crate::signals::{Signals, exit_when_idle};
+use crate::takeover::{ask_for_store, start_server};
 use crate::tls::{self, ListenerTls};
 use crate::upstream::{Lookups, Resolver, Sweeper};
 
@@ -111,7 +111,7 @@ pub fn run(config: &Path, upgrade: bool) -> ExitCode {
     warnings
         .iter()
         .for_each(|warning| tracing::warn!("{warning}"));
-    let server = start_server(&settings, upgrade);
+    let server = start_server(&settings, server_conf(&settings), upgrade);
     drop(asks);
     match server.and_then(|server| serve(&settings, loaded, lookups, server)) {
         Ok(()) => ExitCode::SUCCESS,
@@ -133,69 +133,6 @@ fn refused(problems: &Problems) -> ExitCode {
         problems.len()
     );
     ExitCode::FAILURE
-}
-
-/// Says that this process waits for the store, until it is dropped.
-struct Asking {
-    path: PathBuf,
-    _listener: UnixListener,
-}
-
-impl Drop for Asking {
-    fn drop(&mut self) {
-        // Without a listener it says nothing; it is only tidier.
-        let _ = std::fs::remove_file(&self.path);
-    }
-}
-
-fn ask_for_store(settings: &Settings) -> anyhow::Result<Asking> {
-    make_sock_folder(settings)?;
-    let path = store_sock(&settings.lockgate.upgrade_sock);
-    // What a process that was killed left there.
-    let _ = std::fs::remove_file(&path);
-    let listener = UnixListener::bind(&path)
-        .map_err(|e| anyhow::anyhow!("{} cannot be listened on: {e}", path.display()))?;
-    Ok(Asking {
-        path,
-        _listener: listener,
-    })
-}
-
-fn make_sock_folder(settings: &Settings) -> anyhow::Result<()> {
-    let Some(folder) = settings.lockgate.upgrade_sock.parent() else {
-        return Ok(());
-    };
-    std::fs::create_dir_all(folder).map_err(|e| {
-        anyhow::anyhow!(
-            "the folder {} for the hand-over socket cannot be made: {e}",
-            folder.display()
-        )
-    })
-}
-
-/// Pingora's server, with the sockets of the running process if it is to be replaced.
-fn start_server(settings: &Settings, upgrade: bool) -> anyhow::Result<Server> {
-    let conf = server_conf(settings);
-    let opt = Opt {
-        upgrade,
-        ..Opt::default()
-    };
-    let mut server = Server::new_with_opt_and_conf(opt, conf);
-    if upgrade {
-        tracing::info!(
-            upgrade_sock = %settings.lockgate.upgrade_sock.display(),
-            "waiting for the running process to hand over its sockets (send it SIGQUIT)"
-        );
-    }
-    make_sock_folder(settings)?;
-    // Pingora panics when nobody hands sockets over.
-    let taken = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| server.bootstrap()));
-    if taken.is_err() {
-        anyhow::bail!(
-            "no running process handed over its sockets; without one, start without --upgrade"
-        );
-    }
-    Ok(server)
 }
 
 fn serve(

@@ -24,5 +24,6 @@ pub mod router;
 pub mod settings;
 pub mod signals;
 pub mod store;
+mod takeover;
 pub mod tls;
 pub mod upstream;

@@ -4,7 +4,9 @@
 //! hold against everybody who writes. A watch goes on from the revision of the list before it; when
 //! etcd has compacted what lies between, whoever watches lists again.
 
+mod ask;
 mod members;
+mod parts;
 mod transport;
 mod watch;
 
@@ -14,27 +16,19 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use etcd_client::{
-    Client, Compare, CompareOp, ConnectOptions, DeleteOptions, Error, GetOptions, GetResponse,
-    KeyValue, PutOptions, Txn as EtcdTxn, TxnOp,
+    Client, Compare, CompareOp, ConnectOptions, DeleteOptions, GetOptions, KeyValue, PutOptions,
+    Txn as EtcdTxn, TxnOp,
 };
 use tokio::runtime::Runtime;
 
 use super::{Commit, Guard, Item, Listing, Op, Store, StoreError, Txn, Versions, Watch};
 use crate::settings::EtcdSettings;
-use members::{Connect, Members, is_of_member, is_unknown_revision};
+use ask::{Failed, any, one};
+use members::{Connect, Members, is_unknown_revision};
+use parts::Parts;
 use transport::Transport;
 use watch::Watched;
 
-/// Items that are asked for at once where nothing is known of their size: of the largest that etcd
-/// takes by default, the answer is not too long. All parts of a list are of one revision.
-const PART: i64 = 500;
-/// Items that are asked for at once when they are small. For each part etcd counts what is left
-/// behind it, so a hundred thousand in small parts are counted many times.
-const PART_MOST: i64 = 10_000;
-/// What an answer should come to.
-const PART_BYTES: usize = 4 << 20;
-/// Keys that are asked for at once, where values are not.
-const PART_OF_KEYS: i64 = 5_000;
 /// The longest answer: a part of the largest items that etcd takes by default.
 const LONGEST_ANSWER: usize = 1 << 30;
 /// Between two signs of life on an idle connection: a server that vanished is noticed.
@@ -117,119 +111,6 @@ impl Etcd {
     }
 }
 
-/// Why a request has no answer.
-enum Failed {
-    Etcd(Error),
-    Late(Duration),
-}
-
-impl From<Error> for Failed {
-    fn from(error: Error) -> Failed {
-        Failed::Etcd(error)
-    }
-}
-
-impl Failed {
-    fn is_of_member(&self) -> bool {
-        match self {
-            Failed::Etcd(error) => is_of_member(error),
-            Failed::Late(_) => true,
-        }
-    }
-}
-
-/// Has one server after the other do something that does no harm when it is done twice. Gives the
-/// number of the one that did it, too.
-async fn any<T, F: Future<Output = Result<T, Error>>>(
-    members: &Members,
-    request: impl Fn(Client) -> F,
-) -> Result<(usize, T), Failed> {
-    let mut last = Failed::Late(Duration::ZERO);
-    for at in members.order(Instant::now()) {
-        match one(members, at, members.attempt(), &request).await {
-            Err(error) if error.is_of_member() => last = error,
-            done => return done.map(|done| (at, done)),
-        }
-    }
-    Err(last)
-}
-
-/// Has one server do something.
-async fn one<T, F: Future<Output = Result<T, Error>>>(
-    members: &Members,
-    at: usize,
-    limit: Duration,
-    request: impl FnOnce(Client) -> F,
-) -> Result<T, Failed> {
-    let work = async { request(members.client(at).await?).await };
-    let done = match tokio::time::timeout(limit, work).await {
-        Ok(done) => done.map_err(Failed::Etcd),
-        Err(_) => Err(Failed::Late(limit)),
-    };
-    match &done {
-        Err(error) if error.is_of_member() => members.failed(at, Instant::now()),
-        _ => members.answered(at),
-    }
-    done
-}
-
-/// All keys of a range in parts, as of one revision: `revision`, or the one of the first part.
-struct Parts {
-    members: Arc<Members>,
-    next: Vec<u8>,
-    end: Vec<u8>,
-    revision: u64,
-    only_keys: bool,
-    /// How many the next part may have, of what is not only keys.
-    limit: i64,
-}
-
-impl Parts {
-    /// The next part, and whether there are more.
-    async fn next(&mut self) -> Result<(GetResponse, bool), Failed> {
-        match self.ask().await {
-            // The library's word for an answer that is too long is the same as for a revision.
-            Err(Failed::Etcd(error)) if self.limit > PART && is_unknown_revision(&error) => {
-                self.limit = PART;
-                self.ask().await
-            }
-            done => done,
-        }
-    }
-
-    async fn ask(&mut self) -> Result<(GetResponse, bool), Failed> {
-        let part = match self.only_keys {
-            true => GetOptions::new().with_limit(PART_OF_KEYS).with_keys_only(),
-            false => GetOptions::new().with_limit(self.limit),
-        };
-        let part = part.with_range(self.end.clone());
-        let part = part.with_revision(signed(self.revision));
-        let start = &self.next;
-        let (_, found) = any(&self.members, |client| {
-            let (start, part) = (start.clone(), part.clone());
-            async move { kv(&client).get(start, Some(part)).await }
-        })
-        .await?;
-        if self.revision == 0 {
-            self.revision = revision(found.header());
-        }
-        let last = found.kvs().last().filter(|_| found.more());
-        let next = last.map(|last| [last.key(), &[0]].concat());
-        let more = next.is_some();
-        self.next = next.unwrap_or_default();
-        let bytes = found.kvs().iter().map(|kv| kv.value().len()).sum();
-        self.limit = limit(found.kvs().len(), bytes);
-        Ok((found, more))
-    }
-}
-
-/// How many items to ask for next, after so many of so many bytes.
-fn limit(items: usize, bytes: usize) -> i64 {
-    let each = bytes / items.max(1);
-    let fitting = PART_BYTES / each.max(1);
-    i64::try_from(fitting).map_or(PART_MOST, |fitting| fitting.clamp(PART, PART_MOST))
-}
-
 fn kv(client: &Client) -> etcd_client::KvClient {
     client.kv_client().max_decoding_message_size(LONGEST_ANSWER)
 }
@@ -307,7 +188,7 @@ impl Store for Etcd {
             next: start.into_bytes(),
             revision: 0,
             only_keys: false,
-            limit: PART,
+            limit: parts::PART,
         };
         self.run("cannot read etcd", async move {
             let mut listing = Listing::default();
@@ -333,7 +214,7 @@ impl Store for Etcd {
             next: own.clone().into_bytes(),
             revision,
             only_keys: true,
-            limit: PART,
+            limit: parts::PART,
         };
         // What was compacted is compared with what is there now.
         let (mut parts, mut now) = (parts(at), Some(parts(0)));
@@ -511,14 +392,6 @@ impl Drop for Etcd {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn parts_fit_what_they_hold() {
-        assert_eq!(limit(0, 0), PART_MOST);
-        assert_eq!(limit(500, 500 * 1000), 4194);
-        assert_eq!(limit(500, 500 * 100), PART_MOST);
-        assert_eq!(limit(500, 500 << 20), PART);
-    }
 
     #[test]
     fn what_is_behind_a_prefix() {

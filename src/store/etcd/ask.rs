@@ -1,0 +1,64 @@
+//! Asking servers of etcd: one after the other where that does no harm, else one alone.
+
+use std::future::Future;
+use std::time::{Duration, Instant};
+
+use etcd_client::{Client, Error};
+
+use super::members::{Members, is_of_member};
+
+/// Why a request has no answer.
+pub(super) enum Failed {
+    Etcd(Error),
+    Late(Duration),
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Failed {
+        Failed::Etcd(error)
+    }
+}
+
+impl Failed {
+    pub(super) fn is_of_member(&self) -> bool {
+        match self {
+            Failed::Etcd(error) => is_of_member(error),
+            Failed::Late(_) => true,
+        }
+    }
+}
+
+/// Has one server after the other do something that does no harm when it is done twice. Gives the
+/// number of the one that did it, too.
+pub(super) async fn any<T, F: Future<Output = Result<T, Error>>>(
+    members: &Members,
+    request: impl Fn(Client) -> F,
+) -> Result<(usize, T), Failed> {
+    let mut last = Failed::Late(Duration::ZERO);
+    for at in members.order(Instant::now()) {
+        match one(members, at, members.attempt(), &request).await {
+            Err(error) if error.is_of_member() => last = error,
+            done => return done.map(|done| (at, done)),
+        }
+    }
+    Err(last)
+}
+
+/// Has one server do something.
+pub(super) async fn one<T, F: Future<Output = Result<T, Error>>>(
+    members: &Members,
+    at: usize,
+    limit: Duration,
+    request: impl FnOnce(Client) -> F,
+) -> Result<T, Failed> {
+    let work = async { request(members.client(at).await?).await };
+    let done = match tokio::time::timeout(limit, work).await {
+        Ok(done) => done.map_err(Failed::Etcd),
+        Err(_) => Err(Failed::Late(limit)),
+    };
+    match &done {
+        Err(error) if error.is_of_member() => members.failed(at, Instant::now()),
+        _ => members.answered(at),
+    }
+    done
+}
