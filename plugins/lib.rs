@@ -26,6 +26,7 @@ use traffic::limit_conn::LimitConn;
 use traffic::limit_count::{self, LimitCount};
 use traffic::limit_req::LimitReq;
 use traffic::mocking::Mocking;
+use traffic::sliding_window_limiter::SlidingWindowLimiter;
 use transform::proxy_rewrite::ProxyRewrite;
 use transform::redirect::Redirect;
 use transform::request_id::RequestId;
@@ -46,6 +47,7 @@ pub static ALL: &[PluginDef] = &[
     def::<LimitCount>().metadata::<limit_count::Metadata>(),
     def::<LimitReq>(),
     def::<Limits>(),
+    def::<SlidingWindowLimiter>(),
     def::<Redirect>(),
     def::<ResponseRewrite>(),
     def::<Prometheus>()

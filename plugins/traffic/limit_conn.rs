@@ -39,7 +39,7 @@ use smallvec::SmallVec;
 
 use super::limits::amount::{self, Amount};
 use super::limits::key::{KeySource, KeyType, var_or_combination};
-use super::limits::policy::Policy;
+use super::limits::store::Policy;
 use super::limits::{engine, refusal, undecided};
 
 /// Shorter waits are not worth a timer.
@@ -63,9 +63,10 @@ pub struct Conf {
     #[serde(default)]
     #[schemars(schema_with = "amount::natural")]
     burst: Option<amount::Conf>,
-    /// How long a request is thought to take. Unit: seconds.
+    /// How long a request is thought to take. Always needed. Unit: seconds.
+    #[serde(default)]
     #[schemars(extend("exclusiveMinimum" = 0))]
-    default_conn_delay: f64,
+    default_conn_delay: Option<f64>,
     /// Waits by `default_conn_delay`, whatever requests really take.
     #[serde(default)]
     only_use_default_delay: bool,
@@ -77,7 +78,7 @@ pub struct Conf {
     #[serde(default)]
     #[schemars(schema_with = "var_or_combination")]
     key_type: KeyType,
-    /// Where requests are counted.
+    /// Where requests are counted: `local`, in this gateway's memory. Others are not served yet.
     #[serde(default)]
     policy: Policy,
     /// The status of refusals.
@@ -147,7 +148,7 @@ impl Plugin for LimitConn {
     type Conf = Conf;
 
     fn check(conf: &Conf, out: &mut Problems) {
-        conf.policy.check(out);
+        conf.policy.check(&[Policy::Local], out);
     }
 
     fn build(conf: Conf, bx: &BuildCx<'_>) -> Result<LimitConn, Problems> {
@@ -176,7 +177,9 @@ impl Plugin for LimitConn {
         };
         out.into_result()?;
         let observed = || bx.state("observed", || AtomicU64::new(0));
-        let delay = Duration::try_from_secs_f64(conf.default_conn_delay).unwrap_or(LONGEST_WAIT);
+        // The schema has seen that it is there.
+        let delay = conf.default_conn_delay.unwrap_or_default();
+        let delay = Duration::try_from_secs_f64(delay).unwrap_or(LONGEST_WAIT);
         let reason = "too many requests are under way";
         Ok(LimitConn {
             limits,

@@ -8,12 +8,16 @@
 //! of them or by none. A rule whose key has no value does not apply.
 //!
 //! What has been counted stays when the configuration is edited: another `count` or `time_window`
-//! applies to the running window. Only another `key` starts anew. Counts are kept in this gateway's
+//! applies to the running window. Only another `key` starts anew. With `policy: local` counts are kept in this gateway's
 //! memory, 16 bytes a key, for a million keys; of more, only those that use an eighth of their limit
 //! are counted.
 //!
 //! Take no limit from what a client may send, such as `$http_x_quota`, unless something in front of the
 //! gateway sets it: the client would choose its own.
+//!
+//! With `policy: redis`, `redis-cluster` or `redis-sentinel` the counts are in Redis, for all gateways
+//! together; Redis is asked once for every request, by a script. When it does not answer within
+//! `redis_timeout`, it is not asked for a moment, so that it costs nothing while it is away.
 //!
 //! ```yaml
 //! plugins:
@@ -25,12 +29,15 @@
 //! | status | body | when |
 //! | --- | --- | --- |
 //! | `rejected_code` | `{"error_msg":"..."}` with `rejected_msg`, else the gateway's page | the limit is reached |
+//! | 500 | `{"error_msg":"failed to limit count"}` | Redis cannot be asked, unless `allow_degradation` |
 //! | 500 | the gateway's page | no rule applies, or a variable gives no usable number, unless `allow_degradation` |
 //!
 //! Responses, refusals included, tell with `X-RateLimit-Limit`, `X-RateLimit-Remaining` and
 //! `X-RateLimit-Reset` (seconds) how things stand. With `rules` each rule has its own:
 //! `X-1-RateLimit-Limit`, or with `header_prefix: user` `X-user-RateLimit-Limit`.
 
+mod central;
+mod conf;
 mod group;
 mod headers;
 #[cfg(test)]
@@ -41,104 +48,17 @@ use std::time::Duration;
 
 use lockgate_limit::{Algorithm, Ask, Decision, Engine, Rule};
 use lockgate_plugin::{BuildCx, Ctx, Outcome, Phases, Plugin, Problem, Problems, Reply, Step, Var};
-use schemars::JsonSchema;
-use serde::Deserialize;
+use lockgate_quota::Central;
 use smallvec::SmallVec;
 
+pub use self::conf::Conf;
+use self::conf::WindowType;
 use self::group::Group;
 pub use self::headers::Metadata;
 use self::headers::Names;
 use super::limits::amount::{self, Amount};
 use super::limits::key::{KeySource, KeyType};
-use super::limits::policy::Policy;
 use super::limits::{engine, now, refusal, undecided};
-
-/// Configuration of `limit-count`. Either `count` and `time_window`, or `rules`.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
-pub struct Conf {
-    /// Requests in a window: a number, or a text in which `$variables` give one.
-    #[serde(default)]
-    #[schemars(schema_with = "amount::positive")]
-    count: Option<amount::Conf>,
-    /// The length of a window: a number, or a text in which `$variables` give one. Unit: seconds.
-    #[serde(default)]
-    #[schemars(schema_with = "amount::positive")]
-    time_window: Option<amount::Conf>,
-    /// How windows follow one another.
-    #[serde(default)]
-    window_type: WindowType,
-    /// Several limits, instead of `count` and `time_window`.
-    #[serde(default)]
-    rules: Option<Vec<RuleConf>>,
-    /// Routes with the same name here count together. Their configuration of this plugin has to be
-    /// the same; for another one take another name.
-    #[serde(default)]
-    group: Option<String>,
-    /// Whose requests count together: see `key_type`. Without a value in a request, the client's
-    /// address.
-    #[serde(default = "remote_addr")]
-    key: String,
-    /// How `key` is read: as the name of a variable, as a text with `$variables` in it, or as it is.
-    #[serde(default)]
-    key_type: KeyType,
-    /// The status of refusals.
-    #[serde(default = "unavailable")]
-    #[schemars(range(min = 200, max = 599))]
-    rejected_code: u16,
-    /// What refusals say, as `{"error_msg": ...}`.
-    #[serde(default)]
-    #[schemars(length(min = 1))]
-    rejected_msg: Option<String>,
-    /// Where requests are counted.
-    #[serde(default)]
-    policy: Policy,
-    /// Lets requests pass for which no limit can be found.
-    #[serde(default)]
-    allow_degradation: bool,
-    /// Whether responses tell how things stand.
-    #[serde(default = "yes")]
-    show_limit_quota_header: bool,
-}
-
-/// One of several limits.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
-pub struct RuleConf {
-    /// As `count` of the plugin.
-    #[schemars(schema_with = "amount::positive")]
-    count: amount::Conf,
-    /// As `time_window` of the plugin.
-    #[schemars(schema_with = "amount::positive")]
-    time_window: amount::Conf,
-    /// A text with `$variables`: requests with the same text count together. The rule does not apply
-    /// to requests in which none of them has a value.
-    key: String,
-    /// What stands in the names of this rule's headers; the rule's number when left out.
-    #[serde(default)]
-    header_prefix: Option<String>,
-}
-
-/// How windows follow one another.
-#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq)]
-#[serde(rename_all = "snake_case")]
-pub enum WindowType {
-    // A window starts with the first request after the last one has ended.
-    #[default]
-    Fixed,
-    // Windows follow each other without a gap, and the one before counts in part.
-    Sliding,
-}
-
-fn remote_addr() -> String {
-    "remote_addr".to_owned()
-}
-
-fn unavailable() -> u16 {
-    503
-}
-
-fn yes() -> bool {
-    true
-}
 
 /// The built plugin.
 pub struct LimitCount {
@@ -148,19 +68,27 @@ pub struct LimitCount {
     skips: bool,
     refusal: Reply,
     degrades: bool,
+    /// Where requests are counted, unless in this gateway.
+    central: Option<Arc<Central>>,
+    /// What tells counters in Redis from those of others.
+    owner: Box<str>,
     _group: Option<Group>,
 }
 
 struct Limit {
     key: KeySource,
+    /// The part of a Redis key that tells limits of one plugin apart.
+    rule_name: Box<str>,
     numbers: Numbers,
     window_type: WindowType,
     names: Option<Names>,
 }
 
-enum Numbers {
-    Fixed(Rule),
-    Variable { count: Amount, window: Amount },
+struct Numbers {
+    count: Amount,
+    window: Amount,
+    /// For every request, if the numbers are the same.
+    rule: Option<Rule>,
 }
 
 impl Plugin for LimitCount {
@@ -170,28 +98,7 @@ impl Plugin for LimitCount {
     type Conf = Conf;
 
     fn check(conf: &Conf, out: &mut Problems) {
-        let single = conf.count.is_some() || conf.time_window.is_some();
-        match (
-            &conf.rules,
-            conf.count.is_some() && conf.time_window.is_some(),
-        ) {
-            (Some(_), _) if single => out.add(
-                "",
-                "count/time_window and rules cannot be specified at the same time",
-            ),
-            (None, false) => out.exactly_one(&[("count, time_window", false), ("rules", false)]),
-            _ => {}
-        }
-        if conf.rules.is_some() && conf.group.is_some() {
-            out.add("", "group and rules cannot be specified at the same time");
-        }
-        let rules = conf.rules.as_deref().unwrap_or_default();
-        for (at, rule) in rules.iter().enumerate() {
-            if rules[..at].iter().any(|other| other.key == rule.key) {
-                out.add("", format!("duplicate key '{}' in rules", rule.key));
-            }
-        }
-        conf.policy.check(out);
+        conf.check(out);
     }
 
     fn build(conf: Conf, bx: &BuildCx<'_>) -> Result<LimitCount, Problems> {
@@ -205,7 +112,7 @@ impl Plugin for LimitCount {
             let shown = conf.show_limit_quota_header;
             shown.then(|| Names::build(bx, prefix, out)).flatten()
         };
-        let limits = match &conf.rules {
+        let limits: Box<[Limit]> = match &conf.rules {
             Some(rules) => {
                 let mut out = out.at("rules");
                 let each = rules.iter().enumerate().map(|(at, rule)| {
@@ -214,6 +121,7 @@ impl Plugin for LimitCount {
                     let prefix = rule.header_prefix.as_deref().unwrap_or(&number);
                     Limit {
                         key: KeySource::new(&engine, owner, KeyType::VarCombination, &rule.key),
+                        rule_name: conf.rule_name(&rule.key),
                         numbers: Numbers::build(
                             (&rule.count, &rule.time_window),
                             conf.window_type,
@@ -230,6 +138,7 @@ impl Plugin for LimitCount {
                 let both = conf.count.as_ref().zip(conf.time_window.as_ref());
                 let one = both.map(|both| Limit {
                     key: KeySource::new(&engine, owner, conf.key_type, &conf.key),
+                    rule_name: conf.rule_name(&conf.key),
                     numbers: Numbers::build(both, conf.window_type, &mut out),
                     window_type: conf.window_type,
                     names: names(None, &mut out),
@@ -243,6 +152,9 @@ impl Plugin for LimitCount {
                 .ok(),
             None => None,
         };
+        if conf.store.is_shared() {
+            limits.iter().for_each(|limit| limit.check_law(&mut out));
+        }
         out.into_result()?;
         let reason = "request quota is used up";
         Ok(LimitCount {
@@ -251,21 +163,23 @@ impl Plugin for LimitCount {
             skips: conf.rules.is_some(),
             refusal: refusal(conf.rejected_code, conf.rejected_msg.as_deref(), reason),
             degrades: conf.allow_degradation,
+            central: conf.store.central(bx),
+            owner: owner.join(":").into(),
             _group: group,
         })
     }
 
     fn any_var(&self, is: &dyn Fn(&Var) -> bool) -> bool {
         self.limits.iter().any(|limit| {
-            let numbers = match &limit.numbers {
-                Numbers::Fixed(_) => false,
-                Numbers::Variable { count, window } => count.any_var(is) || window.any_var(is),
-            };
-            numbers || limit.key.any_var(is)
+            let Numbers { count, window, .. } = &limit.numbers;
+            count.any_var(is) || window.any_var(is) || limit.key.any_var(is)
         })
     }
 
     fn access<'a>(&'a self, cx: &'a mut Ctx<'_>) -> Outcome<'a> {
+        if let Some(central) = &self.central {
+            return self.ask_central(central, cx);
+        }
         let now = now(&self.engine, cx);
         let Some(asked) = self.asked(cx) else {
             return Ok(self.undecided("a variable has no usable number"));
@@ -319,12 +233,10 @@ impl LimitCount {
             } else {
                 limit.key.find_or_address(&self.engine, cx)
             };
-            let rule = match &limit.numbers {
-                Numbers::Fixed(rule) => *rule,
-                Numbers::Variable { count, window } => {
-                    let source = cx.lookup();
-                    let count = count.find(&source, 1).ok()?;
-                    let window = window.find(&source, 1).ok()?;
+            let rule = match limit.numbers.rule {
+                Some(rule) => rule,
+                None => {
+                    let (count, window) = limit.numbers.find(cx)?;
                     Numbers::rule(count, window, limit.window_type)?
                 }
             };
@@ -359,10 +271,19 @@ impl Numbers {
         let count = Amount::build(count, 1, "count", out);
         let window = Amount::build(window, 1, "time_window", out);
         let fixed = count.fixed().zip(window.fixed());
-        match fixed.and_then(|(count, window)| Numbers::rule(count, window, window_type)) {
-            Some(rule) => Numbers::Fixed(rule),
-            None => Numbers::Variable { count, window },
+        let rule = fixed.and_then(|(count, window)| Numbers::rule(count, window, window_type));
+        Numbers {
+            count,
+            window,
+            rule,
         }
+    }
+
+    /// Count and window for a request.
+    fn find(&self, cx: &Ctx<'_>) -> Option<(u64, u64)> {
+        let source = cx.lookup();
+        let count = self.count.find(&source, 1).ok()?;
+        Some((count, self.window.find(&source, 1).ok()?))
     }
 
     /// `None` for a zero, which neither the schema nor a variable lets through.
@@ -376,6 +297,16 @@ impl Numbers {
 }
 
 impl Limit {
+    /// Says what Redis cannot count.
+    fn check_law(&self, out: &mut Problems) {
+        let Numbers { count, window, .. } = &self.numbers;
+        if let Some((count, window)) = count.fixed().zip(window.fixed())
+            && let Err(bad) = central::law(self.window_type, count, window)
+        {
+            out.add("count", bad.to_string());
+        }
+    }
+
     fn show(&self, decision: &Decision, cx: &mut Ctx<'_>) {
         if let Some(names) = &self.names {
             names.show(decision, self.window_type, cx);

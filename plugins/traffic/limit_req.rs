@@ -5,7 +5,8 @@
 //! waits is counted already, so at most `burst` requests of a key wait at a time.
 //!
 //! What has been counted stays when the configuration is edited; only another `key` starts anew.
-//! Counts are kept in this gateway's memory, 16 bytes a key.
+//! With `policy: local` counts are kept in this gateway's memory, 16 bytes a key; with `redis` or
+//! `redis-cluster` in Redis, for all gateways together.
 //!
 //! ```yaml
 //! plugins:
@@ -17,7 +18,11 @@
 //! | status | body | when |
 //! | --- | --- | --- |
 //! | `rejected_code` | `{"error_msg":"..."}` with `rejected_msg`, else the gateway's page | `burst` requests wait already |
+//! | 500 | the gateway's page | Redis cannot be asked, unless `allow_degradation` |
 
+use std::borrow::Cow;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,12 +30,13 @@ use lockgate_limit::{Ask, Engine, Rule};
 use lockgate_plugin::{
     BuildCx, Ctx, Flow, Outcome, Phases, Plugin, Problem, Problems, Reply, Step, Var,
 };
+use lockgate_quota::{Central, Charge, Law, key_text};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::limits::key::{KeySource, KeyType, var_or_combination};
-use super::limits::policy::Policy;
-use super::limits::{engine, now, refusal};
+use super::limits::store::{self, Policy, Store};
+use super::limits::{engine, now, refusal, undecided};
 
 /// Shorter waits are not worth a timer.
 const SHORTEST_WAIT: Duration = Duration::from_millis(1);
@@ -51,9 +57,8 @@ pub struct Conf {
     #[serde(default)]
     #[schemars(schema_with = "var_or_combination")]
     key_type: KeyType,
-    /// Where requests are counted.
-    #[serde(default)]
-    policy: Policy,
+    #[serde(flatten)]
+    store: Store,
     /// The status of refusals.
     #[serde(default = "unavailable")]
     #[schemars(range(min = 200, max = 599))]
@@ -65,9 +70,8 @@ pub struct Conf {
     /// Lets the burst pass at once.
     #[serde(default)]
     nodelay: bool,
-    /// Lets requests pass when they cannot be counted, which does not happen with `local`.
+    /// Lets requests pass while Redis cannot be asked.
     #[serde(default)]
-    #[allow(dead_code)]
     allow_degradation: bool,
 }
 
@@ -82,6 +86,17 @@ pub struct LimitReq {
     rule: Rule,
     refusal: Reply,
     nodelay: bool,
+    degrades: bool,
+    /// Where requests are counted, unless in this gateway.
+    shared: Option<Shared>,
+}
+
+/// A count that several gateways share.
+struct Shared {
+    central: Arc<Central>,
+    law: Law,
+    owner: Box<str>,
+    rule_name: Box<str>,
 }
 
 impl Plugin for LimitReq {
@@ -91,13 +106,24 @@ impl Plugin for LimitReq {
     type Conf = Conf;
 
     fn check(conf: &Conf, out: &mut Problems) {
-        conf.policy.check(out);
+        conf.store
+            .check(&[Policy::Local, Policy::Redis, Policy::RedisCluster], out);
     }
 
     fn build(conf: Conf, bx: &BuildCx<'_>) -> Result<LimitReq, Problems> {
         let engine = engine(bx);
         let rule = Rule::leaky(conf.rate, conf.burst)
             .map_err(|bad| Problem::new("rate", bad.to_string()))?;
+        let shared = match conf.store.central(bx) {
+            None => None,
+            Some(central) => Some(Shared {
+                central,
+                law: Law::leaky(conf.rate, conf.burst)
+                    .map_err(|bad| Problem::new("rate", bad.to_string()))?,
+                owner: format!("{}:{}", Self::NAME, bx.owner).into(),
+                rule_name: conf.key.as_str().into(),
+            }),
+        };
         let reason = "request rate is too high";
         Ok(LimitReq {
             key: KeySource::new(&engine, &[Self::NAME, bx.owner], conf.key_type, &conf.key),
@@ -105,6 +131,8 @@ impl Plugin for LimitReq {
             rule,
             refusal: refusal(conf.rejected_code, conf.rejected_msg.as_deref(), reason),
             nodelay: conf.nodelay,
+            degrades: conf.allow_degradation,
+            shared,
         })
     }
 
@@ -113,6 +141,9 @@ impl Plugin for LimitReq {
     }
 
     fn access<'a>(&'a self, cx: &'a mut Ctx<'_>) -> Outcome<'a> {
+        if let Some(shared) = &self.shared {
+            return Ok(self.ask_central(shared, cx));
+        }
         let ask = Ask {
             rule: &self.rule,
             key: self.key.find_or_address(&self.engine, cx),
@@ -122,15 +153,58 @@ impl Plugin for LimitReq {
         if !decision.allowed {
             return Ok(Step::Reply(self.refusal.clone()));
         }
-        let delay = Duration::from_nanos(decision.delay);
-        if self.nodelay || delay < SHORTEST_WAIT {
+        let Some(wait) = self.wait(Duration::from_nanos(decision.delay), cx) else {
             return Ok(Step::Next);
-        }
-        let wait = cx.sleep(delay);
+        };
         Ok(Step::Wait(Box::pin(async move {
             wait.await;
             Ok(Flow::Next)
         })))
+    }
+}
+
+impl LimitReq {
+    /// What a request has to wait for, if anything.
+    fn wait(
+        &self,
+        delay: Duration,
+        cx: &Ctx<'_>,
+    ) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
+        (!self.nodelay && delay >= SHORTEST_WAIT).then(|| cx.sleep(delay))
+    }
+
+    fn ask_central<'a>(&'a self, shared: &'a Shared, cx: &'a mut Ctx<'_>) -> Step<'a> {
+        let (rule, text) = match self.key.text(cx) {
+            Some(text) => (Cow::Borrowed(&*shared.rule_name), text),
+            None => store::address(&shared.rule_name, cx),
+        };
+        let scope = format!("{}.{}", shared.owner, store::slot(&text));
+        let charge = Charge {
+            key: key_text(&scope, &rule, &text),
+            law: shared.law,
+            cost: 1,
+        };
+        let now = now(&self.engine, cx);
+        Step::Wait(Box::pin(async move {
+            match shared.central.check(&[charge], now).await {
+                Ok(verdict) if verdict.allowed => {
+                    let delay = verdict.outcomes.first().map_or(Duration::ZERO, |o| o.delay);
+                    if let Some(wait) = self.wait(delay, cx) {
+                        wait.await;
+                    }
+                    Ok(Flow::Next)
+                }
+                Ok(_) => Ok(Flow::Reply(self.refusal.clone())),
+                Err(away) => {
+                    store::tell(&away);
+                    Ok(if self.degrades {
+                        Flow::Next
+                    } else {
+                        Flow::Reply(undecided("Redis cannot be asked"))
+                    })
+                }
+            }
+        }))
     }
 }
 
@@ -210,9 +284,6 @@ mod tests {
             "burst: expected -1 to be at least 0",
         );
         check(conf(&json!({"key_type": "constant"})), "key_type: ");
-        check(
-            conf(&json!({"policy": "redis"})),
-            "policy: `redis` is not served yet",
-        );
+        check(conf(&json!({"policy": "redis"})), "redis_host: ");
     }
 }

@@ -7,3 +7,4 @@ pub mod limit_count;
 pub mod limit_req;
 mod limits;
 pub mod mocking;
+pub mod sliding_window_limiter;

@@ -10,6 +10,7 @@ mod files;
 mod idle;
 mod kills;
 pub(crate) mod lanes;
+mod limits;
 mod load;
 mod shutdown;
 mod store;
@@ -119,6 +120,9 @@ pub(crate) const ALL: &[(&str, Scenario)] = &[
     }),
     ("a successor that fails gives the store back", |w| {
         Box::pin(store::given_back(w))
+    }),
+    ("gateways count together in Redis, and without it", |w| {
+        Box::pin(limits::shared(w))
     }),
     ("a half-written file is ignored", |w| {
         Box::pin(files::half_written(w))

@@ -121,6 +121,6 @@ fn configurations_that_are_refused() {
     check(conf(&json!({"rules": []})), "matches both schemas 1 and 2");
     check(
         conf(&json!({"policy": "redis-cluster"})),
-        "policy: `redis-cluster` is not served yet",
+        "policy: `redis-cluster` is not served by this plugin yet",
     );
 }

@@ -280,10 +280,25 @@ fn configurations_that_are_refused() {
         bad,
         "rules[0].header_prefix: `X-a b-RateLimit-Limit` is not a header name",
     );
+    check(conf(json!({"policy": "redis"})), "redis_host: ");
+    let redis = |extra: &Value| {
+        let redis = json!({"policy": "redis", "redis_host": "a.test"});
+        conf(merge(redis, extra))
+    };
     check(
-        conf(json!({"policy": "redis"})),
-        "policy: `redis` is not served yet",
+        redis(&json!({"sync_interval": 0.01})),
+        "sync_interval should not be smaller than 0.1",
     );
+    check(
+        redis(&json!({"sync_interval": 60})),
+        "sync_interval should be smaller than time_window",
+    );
+    let cluster =
+        json!({"policy": "redis-cluster", "redis_cluster_nodes": ["a"], "redis_cluster_name": "c"});
+    check(conf(cluster), "redis_cluster_nodes: `a` is not `host:port`");
+    let slave = json!({"policy": "redis-sentinel", "redis_sentinels": [{"host": "a.test", "port": 1}],
+        "redis_master_name": "m", "redis_role": "slave"});
+    check(conf(slave), "redis_role: counts are written");
     check(conf(json!({"policy": "memory"})), "policy: ");
     check(conf(json!({"rejected_code": 100})), "rejected_code: ");
     check(conf(json!({"rejected_msg": ""})), "rejected_msg: ");

@@ -114,6 +114,19 @@ impl KeySource {
         }
     }
 
+    /// The key as text, for a store that several gateways share.
+    pub(crate) fn text(&self, cx: &Ctx<'_>) -> Option<String> {
+        match &self.kind {
+            Kind::Address => Some(cx.client_ip().to_canonical().to_string()),
+            Kind::Var(var) => Some(cx.var(var)?.as_text().into_owned()),
+            Kind::Template(template) => {
+                let (text, found) = template.render_counted(&cx.lookup());
+                (found > 0).then_some(text)
+            }
+            Kind::Constant(text) => Some(String::from_utf8_lossy(text).into_owned()),
+        }
+    }
+
     /// The same; the client's address when nothing has a value. Never the key of a client that
     /// sends an address as the value.
     pub(crate) fn find_or_address(&self, engine: &Engine, cx: &Ctx<'_>) -> Key {

@@ -1,9 +1,9 @@
-//! What the limit plugins share: the engine, keys, numbers that may come from variables, policies.
+//! What the limit plugins share: the engine, keys, numbers that may come from variables, stores.
 
 pub(crate) mod amount;
 pub(crate) mod key;
-pub(crate) mod policy;
 pub(crate) mod seconds;
+pub(crate) mod store;
 
 use std::sync::Arc;
 

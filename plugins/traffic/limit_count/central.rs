@@ -1,0 +1,105 @@
+//! Counting in Redis: one script and one round trip for all limits of a request.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use lockgate_limit::Decision;
+use lockgate_plugin::{Ctx, Flow, Outcome, Reply, Step};
+use lockgate_quota::{BadLaw, Central, Charge, Law, key_text};
+use smallvec::SmallVec;
+
+use super::{Limit, LimitCount, WindowType};
+use crate::traffic::limits::{now, store};
+
+type Charges<'a> = SmallVec<[(&'a Limit, u64); 2]>;
+
+impl LimitCount {
+    pub(super) fn ask_central<'a>(
+        &'a self,
+        central: &'a Central,
+        cx: &'a mut Ctx<'_>,
+    ) -> Outcome<'a> {
+        let Some((limits, charges)) = self.charges(cx) else {
+            return Ok(self.undecided("a variable has no usable number"));
+        };
+        if charges.is_empty() {
+            return Ok(self.undecided("no rule applies"));
+        }
+        let now = now(&self.engine, cx);
+        Ok(Step::Wait(Box::pin(async move {
+            let verdict = match central.check(&charges, now).await {
+                Ok(verdict) => verdict,
+                Err(away) => {
+                    store::tell(&away);
+                    let failed = Reply::error_msg(500, "failed to limit count");
+                    return Ok(if self.degrades {
+                        Flow::Next
+                    } else {
+                        Flow::Reply(failed.because("Redis cannot be asked"))
+                    });
+                }
+            };
+            for ((limit, count), outcome) in limits.iter().zip(&verdict.outcomes) {
+                // It would have let the request pass, and was not charged, as another refused.
+                let kept = u64::from(outcome.allowed && !verdict.allowed);
+                let decision = Decision {
+                    allowed: outcome.allowed,
+                    limit: *count,
+                    remaining: outcome.remaining.saturating_add(kept),
+                    reset: nanos(if outcome.allowed {
+                        outcome.reset
+                    } else {
+                        outcome.retry.unwrap_or(outcome.reset)
+                    }),
+                    retry: 0,
+                    delay: 0,
+                };
+                limit.show(&decision, cx);
+            }
+            Ok(if verdict.allowed {
+                Flow::Next
+            } else {
+                Flow::Reply(self.refusal.clone())
+            })
+        })))
+    }
+
+    /// What applies to a request, with its count; `None` when a number cannot be found.
+    fn charges(&self, cx: &Ctx<'_>) -> Option<(Charges<'_>, Vec<Charge>)> {
+        let (mut limits, mut charges) = (SmallVec::new(), Vec::with_capacity(self.limits.len()));
+        for limit in &self.limits {
+            let (rule, text) = match limit.key.text(cx) {
+                Some(text) => (Cow::Borrowed(&*limit.rule_name), text),
+                None if self.skips => continue,
+                None => store::address(&limit.rule_name, cx),
+            };
+            let (count, window) = limit.numbers.find(cx)?;
+            let scope = if self.skips {
+                self.owner.to_string()
+            } else {
+                format!("{}.{}", self.owner, store::slot(&text))
+            };
+            limits.push((limit, count));
+            charges.push(Charge {
+                key: key_text(&scope, &rule, &text),
+                law: law(limit.window_type, count, window).ok()?,
+                cost: 1,
+            });
+        }
+        Some((limits, charges))
+    }
+}
+
+/// A limit as Redis counts it.
+pub(super) fn law(kind: WindowType, limit: u64, seconds: u64) -> Result<Law, BadLaw> {
+    let window = Duration::from_secs(seconds);
+    match kind {
+        WindowType::Fixed => Law::Fixed { limit, window },
+        WindowType::Sliding => Law::Sliding { limit, window },
+    }
+    .checked()
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

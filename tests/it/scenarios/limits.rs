@@ -1,0 +1,149 @@
+//! Limits in Redis: gateways count together, and what happens while it is away.
+
+use std::net::Ipv4Addr;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+
+use super::{gateway, once, target, wants};
+use crate::World;
+use crate::gateway::{Gateway, POLL};
+
+/// Redis listens, and is asked again after a failure, well within this.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// A server. Killed when dropped.
+struct Redis {
+    child: Child,
+    port: u16,
+}
+
+impl Redis {
+    async fn start(port: u16) -> Result<Redis> {
+        let child = Command::new("redis-server")
+            .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
+            .args(["--save", "", "--appendonly", "no"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .context("redis-server cannot be started: bash tests/setup.sh build installs it")?;
+        let redis = Redis { child, port };
+        let start = Instant::now();
+        while TcpStream::connect((Ipv4Addr::LOCALHOST, port))
+            .await
+            .is_err()
+        {
+            ensure!(start.elapsed() < LIMIT, "redis-server does not listen");
+            tokio::time::sleep(POLL).await;
+        }
+        Ok(redis)
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        // Already ended is fine; the wait leaves no zombie.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Routes with a limit of two in ten minutes each, in this Redis.
+fn routes(world: &World, port: u16) -> Result<Value> {
+    let echo = world.upstreams.address("echo")?.to_string();
+    let redis = json!({ "policy": "redis", "redis_host": "127.0.0.1", "redis_port": port, "redis_timeout": 5_000 });
+    let with = |extra: Value| {
+        let mut conf = redis.clone();
+        if let (Some(conf), Some(extra)) = (conf.as_object_mut(), extra.as_object()) {
+            conf.extend(extra.clone());
+        }
+        conf
+    };
+    let route = |id: &str, plugin: &str, conf: Value| json!({ "id": id, "uri": format!("/{id}"), "plugins": { plugin: conf }, "upstream": { "nodes": { &echo: 1 } } });
+    let count = json!({ "count": 2, "time_window": 600 });
+    let two = |extra: Value| {
+        let mut conf = with(count.clone());
+        if let (Some(conf), Some(extra)) = (conf.as_object_mut(), extra.as_object()) {
+            conf.extend(extra.clone());
+        }
+        conf
+    };
+    let rules = json!({ "rules": [
+        { "key": "$remote_addr", "count": 2, "time_window": 600 },
+        { "key": "$uri", "count": 5, "time_window": 600 },
+    ] });
+    let limiter = json!({ "count": 2, "time_window": 86_400, "redis_host": "127.0.0.1", "redis_port": port, "timeout": 5_000 });
+    Ok(json!({ "routes": [
+        route("fixed", "limit-count", two(json!({}))),
+        route("sliding", "limit-count", two(json!({ "window_type": "sliding", "time_window": 86_400 }))),
+        route("rules", "limit-count", with(rules)),
+        route("rate", "limit-req", with(json!({ "rate": 0.001, "burst": 1, "nodelay": true, "key": "remote_addr" }))),
+        route("limiter", "sliding-window-limiter", limiter),
+        route("strict", "limit-count", two(json!({ "key": "server_addr" }))),
+        route("lenient", "limit-count", two(json!({ "key": "server_addr", "allow_degradation": true }))),
+    ] }))
+}
+
+pub(super) async fn shared(world: Arc<World>) -> Result<()> {
+    let redis = Redis::start(world.ports.take()?).await?;
+    let resources = routes(&world, redis.port)?;
+    let one = gateway(&world, "limits-one", &json!({}), resources.clone()).await?;
+    let other = gateway(&world, "limits-other", &json!({}), resources).await?;
+    let (first, second) = (target(&one)?, target(&other)?);
+    for (path, refused) in [
+        ("/fixed", 503),
+        ("/sliding", 503),
+        ("/rules", 503),
+        ("/rate", 503),
+        ("/limiter", 429),
+    ] {
+        wants(&once(&first, path).await, 200, path)?;
+        wants(&once(&second, path).await, 200, path)?;
+        wants(&once(&first, path).await, refused, path)?;
+        wants(&once(&second, path).await, refused, path)?;
+    }
+    let answer = once(&first, "/fixed").await;
+    ensure!(answer.all("x-ratelimit-remaining") == ["0"], "{answer:?}");
+    ensure!(answer.all("x-ratelimit-limit") == ["2"], "{answer:?}");
+    // Refused by one rule, so not charged by the other.
+    let answer = once(&first, "/rules").await;
+    ensure!(answer.all("x-2-ratelimit-remaining") == ["3"], "{answer:?}");
+
+    wants(&once(&first, "/strict").await, 200, "while Redis is there")?;
+    let port = redis.port;
+    drop(redis);
+    let answer = once(&first, "/strict").await;
+    wants(&answer, 500, "without Redis")?;
+    let body = String::from_utf8_lossy(&answer.body);
+    ensure!(body.contains("failed to limit count"), "{body}");
+    wants(&once(&first, "/rate").await, 500, "without Redis")?;
+    wants(
+        &once(&first, "/lenient").await,
+        200,
+        "with allow_degradation",
+    )?;
+    wants(
+        &once(&first, "/limiter").await,
+        200,
+        "which never refuses then",
+    )?;
+
+    // Back, and empty.
+    let _redis = Redis::start(port).await?;
+    let start = Instant::now();
+    while once(&first, "/strict").await.status != Some(200) {
+        ensure!(start.elapsed() < LIMIT, "Redis is not asked again");
+        tokio::time::sleep(POLL).await;
+    }
+    stop(one).await?;
+    stop(other).await
+}
+
+async fn stop(gateway: Gateway) -> Result<()> {
+    ensure!(gateway.stop().await?.success(), "a gateway failed");
+    Ok(())
+}
