@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use etcd_client::{Client, CompactionOptions, ConnectOptions, GetOptions};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -23,6 +23,9 @@ const LIMIT: Duration = Duration::from_secs(40);
 const REQUEST: Duration = Duration::from_secs(3);
 /// What all keys begin with.
 pub(super) const PREFIX: &str = "/of-our-own";
+
+/// What the copy of a member's folder is called.
+const OLDER: &str = "older";
 
 /// Some members. Killed when dropped.
 pub(super) struct Cluster {
@@ -111,7 +114,7 @@ impl Cluster {
             .args(["--initial-cluster", &initial])
             .args(["--heartbeat-interval", "50", "--election-timeout", "500"])
             .stdout(Stdio::null())
-            .stderr(Stdio::null())
+            .stderr(std::fs::File::create(saved(&member.folder, "log"))?)
             .spawn()
             .context("etcd cannot be started: Debian has it in etcd-server")?;
         member.child = Some(child);
@@ -156,19 +159,19 @@ impl Cluster {
         }
     }
 
-    /// Copies what all members have to `-NAME` beside it. None of them runs.
-    pub(super) fn save(&self, name: &str) -> Result<()> {
+    /// Copies what all members have. None of them runs.
+    pub(super) fn save(&self) -> Result<()> {
         self.members
             .iter()
-            .try_for_each(|m| copy(&m.folder, &saved(&m.folder, name)))
+            .try_for_each(|m| copy(&m.folder, &saved(&m.folder, OLDER)))
     }
 
     /// Puts back what was saved. None of them runs.
-    pub(super) fn restore(&self, name: &str) -> Result<()> {
+    pub(super) fn restore(&self) -> Result<()> {
         self.wipe()?;
         self.members
             .iter()
-            .try_for_each(|m| copy(&saved(&m.folder, name), &m.folder))
+            .try_for_each(|m| copy(&saved(&m.folder, OLDER), &m.folder))
     }
 
     /// Removes what all members have. None of them runs.
@@ -227,7 +230,12 @@ impl Cluster {
             if let Ok(Ok(client)) = tokio::time::timeout(REQUEST, asked).await {
                 return Ok(client);
             }
-            ensure!(start.elapsed() < LIMIT, "member {at} does not answer");
+            if start.elapsed() >= LIMIT {
+                let log = saved(&self.members[at].folder, "log");
+                let log = std::fs::read_to_string(log).unwrap_or_default();
+                let last: Vec<&str> = log.lines().rev().take(3).collect();
+                bail!("member {at} does not answer; the last it said: {last:?}");
+            }
             tokio::time::sleep(POLL).await;
         }
     }
@@ -237,6 +245,11 @@ impl Drop for Cluster {
     fn drop(&mut self) {
         // Already ended is fine; the wait leaves no zombie.
         let _ = self.kill_all();
+        // Some hundred megabytes each, most of them set aside for a log that is not written.
+        for member in &self.members {
+            let _ = std::fs::remove_dir_all(&member.folder);
+            let _ = std::fs::remove_dir_all(saved(&member.folder, OLDER));
+        }
     }
 }
 

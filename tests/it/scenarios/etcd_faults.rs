@@ -267,7 +267,7 @@ pub(super) async fn restored(world: Arc<World>) -> Result<()> {
         "{keys:?}"
     );
     run.cluster.kill_all()?;
-    run.cluster.save("older")?;
+    run.cluster.save()?;
     run.cluster.start_all().await?;
     for n in 0..10 {
         let text = run.route(&format!("/newer/{n}"));
@@ -278,7 +278,7 @@ pub(super) async fn restored(world: Arc<World>) -> Result<()> {
     run.until("/newer/9", 200).await?;
 
     run.cluster.kill_all()?;
-    run.cluster.restore("older")?;
+    run.cluster.restore()?;
     run.cluster.start_all().await?;
     run.until("/newer/9", 404).await?;
     run.follows(0, "restored").await?;
@@ -289,7 +289,7 @@ pub(super) async fn restored(world: Arc<World>) -> Result<()> {
     let revision = page["config_revision"].as_u64().context("no revision")?;
     run.cluster.gates(false);
     run.cluster.kill_all()?;
-    run.cluster.restore("older")?;
+    run.cluster.restore()?;
     run.cluster.start_all().await?;
     for n in 0..revision {
         let text = run.route(&format!("/other/{n}"));
