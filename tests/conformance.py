@@ -21,7 +21,7 @@ import conformance_reasons
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 TABLE = ROOT / "tests" / "conformance.md"
 # What this version delivers.
-FOLDERS = ["t/admin", "t/router", "t/node", "t/config-center-yaml", "t/config-center-json"]
+FOLDERS = ["t/admin", "t/router", "t/node", "t/config-center-yaml", "t/config-center-json", "t/control"]
 PLUGINS = ["echo", "key-auth", "ip-restriction", "proxy-rewrite", "response-rewrite", "request-id", "cors",
            "redirect", "uri-blocker", "ua-restriction", "fault-injection", "mocking", "prometheus"]
 BEGIN, END = "<!-- table: written by make conformance -->", "<!-- end of table -->"

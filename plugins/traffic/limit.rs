@@ -139,6 +139,10 @@ impl Plugin for Limits {
         self.limits.iter().any(|limit| limit.any_var(is))
     }
 
+    fn explain(&self, cx: &Ctx<'_>) -> Vec<(&'static str, String)> {
+        self.limits.iter().map(|l| ("key", l.shown(cx))).collect()
+    }
+
     fn access<'a>(&'a self, cx: &'a mut Ctx<'_>) -> Outcome<'a> {
         let now = now(&self.engine, cx);
         let mut asked = SmallVec::<[(&Limit, Asked); 4]>::new();

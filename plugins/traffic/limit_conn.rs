@@ -197,6 +197,14 @@ impl Plugin for LimitConn {
         limits.any(|l| l.key.any_var(is) || l.conn.any_var(is) || l.burst.any_var(is))
     }
 
+    fn explain(&self, cx: &Ctx<'_>) -> Vec<(&'static str, String)> {
+        let key = |limit: &Limit| match limit.key.shown(cx) {
+            None if self.skips => "none: its rule is skipped".to_owned(),
+            _ => limit.key.shown_or_address(cx),
+        };
+        self.limits.iter().map(|l| ("key", key(l))).collect()
+    }
+
     fn access<'a>(&'a self, cx: &'a mut Ctx<'_>) -> Outcome<'a> {
         let mut held = Held::default();
         for limit in &self.limits {

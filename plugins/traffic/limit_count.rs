@@ -176,6 +176,14 @@ impl Plugin for LimitCount {
         })
     }
 
+    fn explain(&self, cx: &Ctx<'_>) -> Vec<(&'static str, String)> {
+        let key = |limit: &Limit| match limit.key.shown(cx) {
+            None if self.skips => "none: its rule is skipped".to_owned(),
+            _ => limit.key.shown_or_address(cx),
+        };
+        self.limits.iter().map(|l| ("key", key(l))).collect()
+    }
+
     fn access<'a>(&'a self, cx: &'a mut Ctx<'_>) -> Outcome<'a> {
         if let Some(central) = &self.central {
             return self.ask_central(central, cx);

@@ -140,6 +140,10 @@ impl Plugin for LimitReq {
         self.key.any_var(is)
     }
 
+    fn explain(&self, cx: &Ctx<'_>) -> Vec<(&'static str, String)> {
+        vec![("key", self.key.shown_or_address(cx))]
+    }
+
     fn access<'a>(&'a self, cx: &'a mut Ctx<'_>) -> Outcome<'a> {
         if let Some(shared) = &self.shared {
             return Ok(self.ask_central(shared, cx));

@@ -4,11 +4,11 @@ use serde_json::{Value, json};
 
 use super::inventory::Held;
 use super::{Control, unavailable};
-use crate::config::kind::Kind;
+use crate::config::kind::{Key, Kind};
 use crate::endpoint::Answer;
 
 /// Kinds that may have an upstream with health checks.
-const KINDS: [Kind; 4] = [
+static KINDS: [Kind; 4] = [
     Kind::Route,
     Kind::StreamRoute,
     Kind::Service,
@@ -18,13 +18,11 @@ const KINDS: [Kind; 4] = [
 impl Control {
     /// Everything that has health checks.
     pub(super) async fn health(&self) -> Answer {
-        let mut all = Vec::new();
-        for kind in KINDS {
-            match self.inventory.list(kind).await {
-                Ok(held) => all.extend(held.iter().filter_map(|held| checked(kind, held))),
-                Err(error) => return unavailable(&error),
-            }
-        }
+        let held = match self.inventory.list(&KINDS).await {
+            Ok(held) => held,
+            Err(error) => return unavailable(&error),
+        };
+        let all: Vec<Value> = held.iter().filter_map(checked).collect();
         // APISIX writes a list without items as an object, and clients of it know.
         let body = if all.is_empty() {
             json!({})
@@ -42,9 +40,9 @@ impl Control {
         let Some(id) = id.filter(|id| !id.is_empty()) else {
             return Answer::error(404, format!("missing src id for src type {name}"));
         };
-        match self.inventory.get(kind, id).await {
+        match self.inventory.get(&Key::new(kind, id)).await {
             Ok(None) => Answer::error(404, format!("{name}[{id}] not found")),
-            Ok(Some(held)) => match checked(kind, &held) {
+            Ok(Some(held)) => match checked(&held) {
                 Some(seen) => Answer::json(200, seen.to_string()),
                 None => Answer::error(404, format!("no checker for {name}[{id}]")),
             },
@@ -55,8 +53,8 @@ impl Control {
 
 /// What is known of a resource with health checks. This version makes none, so no node has a
 /// status.
-fn checked(kind: Kind, held: &Held) -> Option<Value> {
-    let upstream = match kind {
+fn checked(held: &Held) -> Option<Value> {
+    let upstream = match held.key.kind {
         Kind::Upstream => &held.value,
         _ => held.value.get("upstream")?,
     };

@@ -24,12 +24,12 @@ use pingora_http::RequestHeader;
 use serde_json::{Value, json};
 
 use crate::config::catalogue::Catalogue;
-use crate::config::kind::Kind;
+use crate::config::kind::{Key, Kind};
 use crate::config::snapshot::Live;
 use crate::endpoint::{Answer, Api, Taken};
 use crate::explain::{self, MAX_QUESTION, Rules};
 
-use inventory::Held;
+use inventory::{Held, only};
 pub(crate) use inventory::{Inventory, Place};
 
 /// The Control API.
@@ -122,20 +122,17 @@ fn wanted(method: &str, path: &str) -> Option<Wanted> {
 
 impl Control {
     async fn list(&self, kind: Kind) -> Answer {
-        let held = match self.inventory.list(kind).await {
+        let held = match self.inventory.list(only(kind)).await {
             Ok(held) => held,
             Err(error) => return unavailable(&error),
         };
-        let items: Vec<Value> = held
-            .into_iter()
-            .map(|held| self.shown(kind, held))
-            .collect();
+        let items: Vec<Value> = held.into_iter().map(|held| self.shown(held)).collect();
         Answer::json(200, Value::Array(items).to_string())
     }
 
     async fn one(&self, kind: Kind, id: &str) -> Answer {
-        match self.inventory.get(kind, id).await {
-            Ok(Some(held)) => Answer::json(200, self.shown(kind, held).to_string()),
+        match self.inventory.get(&Key::new(kind, id)).await {
+            Ok(Some(held)) => Answer::json(200, self.shown(held).to_string()),
             Ok(None) => {
                 let what = match kind {
                     Kind::Route => "route",
@@ -150,9 +147,9 @@ impl Control {
     }
 
     /// A resource as it is shown. Metadata stands alone, others have an envelope.
-    fn shown(&self, kind: Kind, held: Held) -> Value {
-        let value = shown::complete(kind, &held.id, held.value, &self.catalogue);
-        if kind == Kind::PluginMetadata {
+    fn shown(&self, held: Held) -> Value {
+        let value = shown::complete(&held.key, held.value, &self.catalogue);
+        if held.key.kind == Kind::PluginMetadata {
             return value;
         }
         json!({

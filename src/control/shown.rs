@@ -9,15 +9,15 @@ use crate::config::kind::{Key, Kind};
 use crate::config::resource::Nodes;
 
 /// A resource with what its schema and those of its plugins say about what is left out.
-pub(super) fn complete(kind: Kind, id: &str, mut value: Value, catalogue: &Catalogue) -> Value {
-    if let Some(schema) = schema_of(&Key::new(kind, "")) {
+pub(super) fn complete(key: &Key, mut value: Value, catalogue: &Catalogue) -> Value {
+    if let Some(schema) = schema_of(key) {
         schema::complete(&schema, &mut value);
     }
     let Some(map) = value.as_object_mut() else {
         return value;
     };
-    map.insert("id".to_owned(), json!(id));
-    match kind {
+    map.insert("id".to_owned(), json!(key.id));
+    match key.kind {
         Kind::Upstream => upstream(map),
         _ => {
             if let Some(Value::Object(inner)) = map.get_mut("upstream") {

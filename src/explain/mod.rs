@@ -173,7 +173,6 @@ pub fn explain(
     let followed = Path::parse(req.target()).and_then(|path| {
         let mut work = rules.work(&question, path, asked);
         rules.addresses.settle(&mut work, &req);
-        work.consumer = consumer.as_ref().map(|(found, _)| Arc::clone(found));
         let mut follow = Follow {
             snap,
             rules,
@@ -321,6 +320,8 @@ impl Follow<'_> {
     }
 
     fn plugins(&mut self, route: Option<&Route>, work: &mut Work) {
+        // Not before: a request is matched while nobody knows who it is.
+        work.consumer = self.consumer.map(|(found, _)| Arc::clone(found));
         let consumer = self.consumer.map(|(found, plugins)| {
             let group = found.consumer.group_id.as_deref();
             (&*found.consumer.username, group, &**plugins)

@@ -236,6 +236,69 @@ fn plugins_tell_what_they_would_work_with() {
 }
 
 #[test]
+fn limits_tell_their_keys_and_count_nothing() {
+    let snap = snapshot(
+        Mode::HostUri,
+        &json!({
+            "routes/1": {"uri": "/", "plugins": {
+                "limit-count": {"count": 1, "time_window": 60, "key": "http_x_user"},
+                "limit-req": {"rate": 1, "burst": 0, "key": "remote_addr"},
+                "limit-conn": {"conn": 1, "burst": 0, "default_conn_delay": 1,
+                    "key_type": "var_combination", "key": "$host$http_x_user"},
+            }},
+        }),
+    );
+    let check = |headers: &[(&str, &str)], expected: [&str; 3]| {
+        let own = headers
+            .iter()
+            .map(|(n, v)| ((*n).to_owned(), (*v).to_owned()));
+        let asked = Asked {
+            headers: own.collect(),
+            from: Some("192.0.2.7".to_owned()),
+            ..Asked::new("GET", "http://a.test/")
+        };
+        for _ in 0..3 {
+            let told = told(&snap, &asked);
+            let details = told.plugins.iter().flat_map(|p| &p.details);
+            let keys: Vec<&str> = details.map(|(_, key)| &**key).collect();
+            assert_eq!(keys, expected);
+        }
+    };
+    check(&[("X-User", "ann")], ["a.testann", "ann", "192.0.2.7"]);
+    check(
+        &[],
+        [
+            "a.test",
+            "192.0.2.7 (its variables have no value)",
+            "192.0.2.7",
+        ],
+    );
+}
+
+#[test]
+fn conditions_of_routes_do_not_see_the_consumer_but_those_of_plugins_do() {
+    let only = json!([["consumer_name", "==", "ann"]]);
+    let snap = snapshot(
+        Mode::HostUri,
+        &json!({
+            "consumers/ann": {"username": "ann", "plugins": {"cors": {"_meta": {"filter": only}}}},
+            "routes/1": {"uri": "/", "vars": only},
+            "routes/2": {"uri": "/"},
+        }),
+    );
+    let asked = Asked {
+        consumer: Some("ann".to_owned()),
+        ..Asked::new("GET", "/")
+    };
+    let told = told(&snap, &asked);
+    assert_eq!(told.route.unwrap().id, "2");
+    assert_eq!(
+        (&*told.plugins[0].name, &told.plugins[0].runs),
+        ("cors", &Runs::Yes)
+    );
+}
+
+#[test]
 fn the_gateway_s_own_answers() {
     let check = |method: &str, url: &str, status: u16, why: &str, after_plugins: bool| {
         let told = told(&shop(), &Asked::new(method, url));

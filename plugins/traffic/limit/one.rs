@@ -103,6 +103,13 @@ impl Limit {
         limit
     }
 
+    /// Its name and the key of a request.
+    pub(super) fn shown(&self, cx: &Ctx<'_>) -> String {
+        let key = self.key.shown(cx);
+        let key = key.as_deref().unwrap_or("none: nothing in it has a value");
+        format!("{}: {key}", self.name)
+    }
+
     pub(super) fn is_concurrency(&self) -> bool {
         self.algorithm == Algorithm::Concurrency
     }

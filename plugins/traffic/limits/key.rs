@@ -136,11 +136,35 @@ impl KeySource {
 
     /// The client's address as the key.
     pub(crate) fn address_in(&self, engine: &Engine, cx: &Ctx<'_>, within: &[&str]) -> Key {
-        let ip = match cx.client_ip().to_canonical() {
+        self.begin(engine, within).address(self.address(cx)).done()
+    }
+
+    /// The client's address, or the network that it counts with.
+    fn address(&self, cx: &Ctx<'_>) -> IpAddr {
+        match cx.client_ip().to_canonical() {
             IpAddr::V6(ip) => IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() & self.ipv6)),
             v4 @ IpAddr::V4(_) => v4,
-        };
-        self.begin(engine, within).address(ip).done()
+        }
+    }
+
+    /// The key of a request as people read it; `None` when nothing in it has a value.
+    pub(crate) fn shown(&self, cx: &Ctx<'_>) -> Option<String> {
+        match &self.kind {
+            Kind::Address => Some(self.address(cx).to_string()),
+            Kind::Var(var) => Some(cx.var(var)?.as_text().into_owned()),
+            Kind::Template(template) => {
+                let mut text = String::new();
+                let found = template.each_piece(&cx.lookup(), &mut |piece| text.push_str(piece));
+                (found > 0).then_some(text)
+            }
+            Kind::Constant(text) => Some(String::from_utf8_lossy(text).into_owned()),
+        }
+    }
+
+    /// The same; the client's address when nothing has a value, as in [`Self::find_or_address`].
+    pub(crate) fn shown_or_address(&self, cx: &Ctx<'_>) -> String {
+        self.shown(cx)
+            .unwrap_or_else(|| format!("{} (its variables have no value)", self.address(cx)))
     }
 
     fn begin(&self, engine: &Engine, within: &[&str]) -> KeyHasher {
