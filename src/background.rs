@@ -2,7 +2,7 @@
 //!
 //! | thread | what it does | priority |
 //! |---|---|---|
-//! | `config` | reads, compiles and swaps the configuration | below the workers |
+//! | `config` | reads, compiles and swaps the configuration; takes back what was not confirmed | below the workers |
 //! | `upkeep` | looks names up, closes idle upstream connections | as the workers |
 //! | `readiness` | waits for the listeners, then ends | as the workers |
 
@@ -14,6 +14,7 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc;
 
+use crate::changes::pending::Confirmations;
 use crate::config::keeper::Keeper;
 use crate::config::report::SharedReport;
 use crate::config::writer::Writer;
@@ -32,6 +33,7 @@ pub(crate) fn start_config_thread(
     writer: Writer,
     source: Source,
     keeper: Option<Keeper>,
+    confirmations: Option<Confirmations>,
     report: SharedReport,
 ) -> anyhow::Result<()> {
     let runtime = runtime()?;
@@ -58,7 +60,12 @@ pub(crate) fn start_config_thread(
                         keeper.run().await;
                     }
                 };
-                tokio::join!(read, writer.run(rx), keep);
+                let confirm = async {
+                    if let Some(confirmations) = confirmations {
+                        confirmations.run().await;
+                    }
+                };
+                tokio::join!(read, writer.run(rx), keep, confirm);
             });
         })?;
     Ok(())

@@ -16,10 +16,11 @@ use pingora_core::protocols::l4::stream::L4BufferSettings;
 use pingora_core::server::configuration::ServerConf;
 use pingora_core::server::{RunArgs, Server};
 use pingora_core::services::listening::Service;
+use tokio::sync::Notify;
 
 use crate::admin::{self, Admin, Parts as AdminParts};
 use crate::background;
-use crate::config::catalogue::Catalogue;
+use crate::changes::pending::Confirmations;
 use crate::config::graph::Graph;
 use crate::config::keeper::Keeper;
 use crate::config::report::{Report, Saved, SharedReport};
@@ -27,11 +28,12 @@ use crate::config::snapshot::Live;
 use crate::config::writer::Writer;
 use crate::control::{Control, Inventory, Place};
 use crate::endpoint::{Api, Endpoint};
-use crate::explain::Rules;
-use crate::load::{Loaded, Purpose, Remote, Source, hostname, load, workshop};
+use crate::explain::{self, Rules};
+use crate::load::{Loaded, Purpose, Remote, Source, catalogue, hostname, load, workshop};
 use crate::observe::access_log::{self, AccessLog};
 use crate::observe::config_metrics::ConfigMetrics;
 use crate::observe::error_log;
+use crate::observe::recent::Recent;
 use crate::observe::status::{MetricsPage, StatusPage};
 use crate::open_files;
 use crate::proxy::core::{ClientLimits, Core, Stats};
@@ -152,8 +154,13 @@ fn serve(
     let live = Arc::new(Live::new(graph.snapshot()));
     let stats = Arc::new(Stats::default());
     let report = first_report(&graph, &source, remote.as_ref());
-    let core = Arc::new(core(settings, Arc::clone(&live), Arc::clone(&stats))?);
     let store = source.store().cloned();
+    // Nobody else asks for them.
+    let has_admin = settings.admin.is_some() && store.is_some();
+    let recent = has_admin.then(|| Arc::new(Recent::new(settings.lockgate.recent_requests)));
+    let mut core = core(settings, Arc::clone(&live), Arc::clone(&stats))?;
+    core.recent = recent.clone();
+    let core = Arc::new(core);
     let workshop = workshop(settings, &metrics);
     let read = match &source {
         Source::Store(_, revision) => Some(*revision),
@@ -209,14 +216,24 @@ fn serve(
         };
         let control = Control {
             inventory: Inventory::new(place, Arc::clone(&report)),
-            catalogue: Catalogue::new(lockgate_plugins::ALL, settings.plugins.clone()),
+            catalogue: catalogue(settings),
             live: Arc::clone(&live),
             rules: Rules::of(settings)?,
             server_token: server_token(settings),
         };
         server.add_service(small_service("control", addr, control));
     }
-    if let (Some(conf), Some(store)) = (&settings.admin, &store) {
+    let mut confirmations = None;
+    if let (Some(conf), Some(store), Some(recent)) = (&settings.admin, &store, &recent) {
+        let wake = Arc::new(Notify::new());
+        confirmations = Some(Confirmations {
+            store: Arc::clone(store),
+            keyring: settings.keyring.clone(),
+            catalogue: catalogue(settings),
+            limits: settings.lockgate.history,
+            recent: Arc::clone(recent),
+            wake: Arc::clone(&wake),
+        });
         let key = std::path::absolute(&settings.lockgate.admin_key)?;
         let own = conf.key_required && conf.keys.iter().all(|key| key.viewer);
         let admin = Admin::new(AdminParts {
@@ -228,6 +245,9 @@ fn serve(
             keyring: settings.keyring.clone(),
             standalone: settings.source == SourceKind::Memory,
             workshop,
+            history: settings.lockgate.history,
+            recent: Some(Arc::clone(recent)),
+            wake,
             seen: writer.in_use(),
             live: Arc::clone(&live),
             rules: Rules::of(settings)?,
@@ -235,7 +255,7 @@ fn serve(
         server.add_service(admin_service(conf, admin)?);
         tracing::info!(address = %conf.listen, "listening for the Admin API");
     }
-    background::start_config_thread(writer, source, keeper, Arc::clone(&report))?;
+    background::start_config_thread(writer, source, keeper, confirmations, Arc::clone(&report))?;
     background::start_upkeep_thread(lookups, sweeper)?;
     background::start_readiness_thread(settings, listening)?;
     exit_when_idle(server.watch_execution_phase(), Arc::clone(&stats));
@@ -345,6 +365,7 @@ fn core(settings: &Settings, live: Arc<Live>, stats: Arc<Stats>) -> anyhow::Resu
             max_connections: settings.lockgate.max_connections,
         },
         access_log,
+        recent: None,
         failure_log: Default::default(),
         stats,
         http2: settings.http2,

@@ -7,6 +7,7 @@
 
 pub mod admin;
 mod background;
+pub mod changes;
 pub mod config;
 mod control;
 pub mod document;

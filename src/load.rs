@@ -120,6 +120,11 @@ fn failed(error: &StoreError) -> Problems {
     Problem::new("", error.chain()).into()
 }
 
+/// The plugins, and which of them the settings allow.
+pub fn catalogue(settings: &Settings) -> Catalogue {
+    Catalogue::new(lockgate_plugins::ALL, settings.plugins.clone())
+}
+
 /// What plugins are built with. One that is only used to check leaves no trace in the other.
 pub fn workshop(settings: &Settings, metrics: &Arc<Metrics>) -> Workshop {
     let mut shared = Shared::default();
@@ -128,7 +133,7 @@ pub fn workshop(settings: &Settings, metrics: &Arc<Metrics>) -> Workshop {
     let ports = listen.map(|listen| listen.addr.port()).collect();
     shared.insert(Arc::new(TlsPorts(ports)));
     Workshop {
-        catalogue: Catalogue::new(lockgate_plugins::ALL, settings.plugins.clone()),
+        catalogue: catalogue(settings),
         shared,
         states: StateStore::default(),
         attr: settings.plugin_attr.clone(),

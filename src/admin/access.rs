@@ -9,6 +9,9 @@ use serde_json::json;
 use crate::endpoint::Answer;
 use crate::settings::AdminSettings;
 
+/// What the key is called that is made at the first start.
+const GENERATED: &str = "admin.key";
+
 /// See the module.
 pub(super) struct Access {
     allow: Vec<IpNet>,
@@ -25,7 +28,17 @@ pub(super) enum Role {
     Viewer,
 }
 
+/// What a key is needed for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Use {
+    /// It changes nothing.
+    Read,
+    /// It may.
+    Write,
+}
+
 struct Key {
+    name: String,
     /// Of digests the comparison takes the same time wherever they differ.
     digest: [u8; 32],
     role: Role,
@@ -35,6 +48,7 @@ impl Access {
     /// The rules; `generated` is the key for when none is configured.
     pub(super) fn new(settings: &AdminSettings, generated: Option<&str>) -> Access {
         let own = settings.keys.iter().map(|key| Key {
+            name: key.name.clone(),
             digest: sha256(key.key.as_bytes()),
             role: if key.viewer {
                 Role::Viewer
@@ -43,6 +57,7 @@ impl Access {
             },
         });
         let made = generated.map(|key| Key {
+            name: GENERATED.to_owned(),
             digest: sha256(key.as_bytes()),
             role: Role::Admin,
         });
@@ -59,10 +74,14 @@ impl Access {
             || client.is_some_and(|ip| self.allow.iter().any(|net| net.contains(&ip)))
     }
 
-    /// The role of a key, if it allows a method; the answer when it does not.
-    pub(super) fn check(&self, key: Option<&str>, method: &str) -> Result<Role, Answer> {
+    /// The role of a key and its name, if it allows a use; the answer when it does not.
+    pub(super) fn check(
+        &self,
+        key: Option<&str>,
+        use_of: Use,
+    ) -> Result<(Role, Option<String>), Answer> {
         let Some(keys) = &self.keys else {
-            return Ok(Role::Admin);
+            return Ok((Role::Admin, None));
         };
         let Some(key) = key.filter(|key| !key.is_empty()) else {
             return Err(refused("missing apikey"));
@@ -73,11 +92,13 @@ impl Access {
             .iter()
             .filter(|known| openssl::memcmp::eq(&known.digest, &digest));
         // One that is listed for both roles has both.
-        let most = |a, b| if a == Role::Admin { a } else { b };
-        match fitting.map(|key| key.role).reduce(most) {
+        let most = |a: &'_ Key, b: &'_ Key| a.role == Role::Admin || b.role != Role::Admin;
+        match fitting.reduce(|a, b| if most(a, b) { a } else { b }) {
             None => Err(refused("wrong apikey")),
-            Some(Role::Viewer) if method != "GET" => Err(refused("invalid method for role viewer")),
-            Some(role) => Ok(role),
+            Some(key) if key.role == Role::Viewer && use_of == Use::Write => {
+                Err(refused("invalid method for role viewer"))
+            }
+            Some(key) => Ok((key.role, Some(key.name.clone()))),
         }
     }
 }
@@ -99,6 +120,7 @@ mod tests {
             keys: keys
                 .iter()
                 .map(|(key, viewer)| AdminKey {
+                    name: format!("name of {key}"),
                     key: (*key).to_owned(),
                     viewer: *viewer,
                 })
@@ -116,28 +138,33 @@ mod tests {
             &settings(&[("adm", false), ("view", true)], &[]),
             Some("made"),
         );
-        let check = |key: Option<&str>, method: &str, wrong: Option<&str>| {
-            let got = access.check(key, method).err().map(|answer| answer.body);
-            assert_eq!(got.is_none(), wrong.is_none(), "{key:?} {method}: {got:?}");
-            assert!(got.unwrap_or_default().contains(wrong.unwrap_or_default()));
+        let check = |key: Option<&str>, use_of: Use, expected: &str| {
+            let got = match access.check(key, use_of) {
+                Ok((_, name)) => name.unwrap_or_default(),
+                Err(answer) => answer.body,
+            };
+            assert!(got.contains(expected), "{key:?}: {got:?}");
         };
-        check(Some("adm"), "PUT", None);
-        check(Some("made"), "DELETE", None);
-        check(Some("view"), "GET", None);
-        check(Some("view"), "PUT", Some("invalid method for role viewer"));
-        check(Some("adm "), "GET", Some("wrong apikey"));
-        check(Some(""), "GET", Some("missing apikey"));
-        check(None, "GET", Some("missing apikey"));
+        check(Some("adm"), Use::Write, "name of adm");
+        check(Some("made"), Use::Write, "admin.key");
+        check(Some("view"), Use::Read, "name of view");
+        check(Some("view"), Use::Write, "invalid method for role viewer");
+        check(Some("adm "), Use::Read, "wrong apikey");
+        check(Some(""), Use::Read, "missing apikey");
+        check(None, Use::Read, "missing apikey");
         let mut open = settings(&[("adm", false)], &[]);
         open.key_required = false;
+        let role = |access: &Access, key: Option<&str>, use_of: Use| {
+            access.check(key, use_of).ok().map(|(role, _)| role)
+        };
         let open = Access::new(&open, None);
-        assert_eq!(open.check(None, "PUT").ok(), Some(Role::Admin));
+        assert_eq!(role(&open, None, Use::Write), Some(Role::Admin));
         let both = Access::new(
             &settings(&[("a", true), ("a", false), ("v", true)], &[]),
             None,
         );
-        assert_eq!(both.check(Some("a"), "GET").ok(), Some(Role::Admin));
-        assert_eq!(both.check(Some("v"), "GET").ok(), Some(Role::Viewer));
+        assert_eq!(role(&both, Some("a"), Use::Read), Some(Role::Admin));
+        assert_eq!(role(&both, Some("v"), Use::Read), Some(Role::Viewer));
     }
 
     #[test]

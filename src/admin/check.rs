@@ -49,8 +49,8 @@ impl Checker {
             .map_or(Ok(()), |text| Err(Answer::bad(text)))
     }
 
-    /// What is wrong with a resource, in one text.
-    pub(super) fn problem(&self, key: &Key, value: &Value) -> Option<String> {
+    /// Everything that is wrong with a resource; paths are inside of it.
+    pub(super) fn problems(&self, key: &Key, value: &Value) -> Problems {
         let mut found = match decode(key, value, self.catalogue(), &mut Problems::default()) {
             Ok(_) => Problems::default(),
             Err(problems) => problems,
@@ -62,6 +62,12 @@ impl Checker {
         if found.is_empty() {
             found = self.build(key, value);
         }
+        found
+    }
+
+    /// What is wrong with a resource, in one text.
+    pub(super) fn problem(&self, key: &Key, value: &Value) -> Option<String> {
+        let found = self.problems(key, value);
         let mut problems = found.iter();
         let first = problems.next()?;
         let mut text = self.worded(key, value, first);

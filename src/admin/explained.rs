@@ -1,11 +1,8 @@
-//! What lockgate has besides APISIX's Admin API, below `/lockgate/v1`: answers only, no changes.
+//! Questions that whoever may read may ask, below `/lockgate/v1`.
 
 use super::Admin;
 use crate::endpoint::Answer;
 use crate::explain;
-
-/// What everything of lockgate's own is below.
-const PREFIX: &str = "/lockgate/v1";
 
 /// A question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,19 +11,15 @@ pub(crate) enum Own {
     Explain,
 }
 
-/// The question at a path. `None` when the path is another's; an answer when it is of here and
-/// there is nothing.
+/// The question at a path. `None` when the path is another's; an answer when it is not asked so.
 pub(crate) fn own(method: &str, path: &str) -> Option<Result<Own, Answer>> {
-    let rest = path.strip_prefix(PREFIX)?;
-    if !rest.is_empty() && !rest.starts_with('/') {
-        return None;
-    }
     Some(match (method, path) {
         ("POST", explain::PATH) => Ok(Own::Explain),
         (_, explain::PATH) => {
             Err(Answer::error(405, "use POST, with the request as JSON").unversioned())
         }
-        _ => Err(Answer::error(404, "not found").unversioned()),
+        // Of what else is there, some changes something.
+        _ => return None,
     })
 }
 

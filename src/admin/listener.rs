@@ -1,6 +1,7 @@
 //! The Admin API behind its endpoint: who is let in, and what answers carry.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
@@ -8,6 +9,7 @@ use http::{HeaderName, Method, header};
 use pingora_http::RequestHeader;
 
 use super::Admin;
+use super::access::Use;
 use super::explained::{self, Own};
 use super::request::{MAX_BODY, Request};
 use super::standalone::MAX_CONFIGURATION;
@@ -49,7 +51,7 @@ impl Api for Admin {
         self.access.admits(client)
     }
 
-    fn take(&self, head: &RequestHeader) -> Taken<Wanted> {
+    fn take(&self, head: &RequestHeader, client: Option<IpAddr>) -> Taken<Wanted> {
         let (path, query) = (head.uri.path(), head.uri.query().unwrap_or_default());
         let method = head.method.as_str();
         let preflight = method == "OPTIONS" && self.cors;
@@ -59,7 +61,7 @@ impl Api for Admin {
         }
         if let Some(own) = own {
             // Whatever its method, it changes nothing.
-            return match self.access.check(key(head, query).as_deref(), "GET") {
+            return match self.access.check(key(head, query).as_deref(), Use::Read) {
                 Ok(_) => match own {
                     Ok(own) => Taken::Read(Wanted::Own(own), MAX_QUESTION),
                     Err(answer) => Taken::Done(answer),
@@ -70,11 +72,17 @@ impl Api for Admin {
         let Some(mut request) = Request::new(method, path, query, now()) else {
             return Taken::Done(Answer::page(404));
         };
+        request.client = client;
         if preflight || (method == "HEAD" && request.segment(0).is_none()) {
             return Taken::Done(Answer::text(200, "").unversioned());
         }
-        match self.access.check(key(head, query).as_deref(), method) {
-            Ok(role) => request.role = role,
+        let use_of = if request.only_reads() {
+            Use::Read
+        } else {
+            Use::Write
+        };
+        match self.access.check(key(head, query).as_deref(), use_of) {
+            Ok((role, name)) => (request.role, request.who) = (role, name),
             Err(answer) => return Taken::Done(answer),
         }
         request.yaml = is_yaml(head, header::CONTENT_TYPE);
@@ -82,7 +90,14 @@ impl Api for Admin {
         let digest = head.headers.get("x-digest");
         request.digest = digest.and_then(|text| Some(text.to_str().ok()?.to_owned()));
         let whole = self.standalone.is_some() && request.segment(0) == Some("configs");
-        let longest = if whole { MAX_CONFIGURATION } else { MAX_BODY };
+        let mut longest = if whole { MAX_CONFIGURATION } else { MAX_BODY };
+        if request.may_be_large() && length(head) > MAX_BODY {
+            let Ok(permit) = Arc::clone(&self.large).try_acquire_owned() else {
+                return Taken::Done(Answer::error(503, "too many large requests at once"));
+            };
+            request.large = Some(permit);
+            longest = MAX_CONFIGURATION;
+        }
         Taken::Read(Wanted::Admin(request), longest)
     }
 
@@ -149,4 +164,11 @@ fn is_yaml(head: &RequestHeader, name: HeaderName) -> bool {
 fn now() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map(|since| since.as_secs()).unwrap_or_default()
+}
+
+/// How long a body says it is.
+fn length(head: &RequestHeader) -> usize {
+    let length = head.headers.get(header::CONTENT_LENGTH);
+    let length = length.and_then(|value| value.to_str().ok()?.parse().ok());
+    length.unwrap_or(0)
 }

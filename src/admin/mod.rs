@@ -5,6 +5,7 @@
 //! requests see it.
 
 mod access;
+mod changes;
 mod check;
 mod explained;
 pub mod key;
@@ -24,13 +25,15 @@ mod write;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Mutex, watch};
+use tokio::sync::{Mutex, Notify, Semaphore, watch};
 
+use crate::changes::history::Limits;
 use crate::config::compile::instance::Workshop;
 use crate::config::keyring::Keyring;
 use crate::config::snapshot::Live;
 use crate::endpoint::Answer;
 use crate::explain::Rules;
+use crate::observe::recent::Recent;
 use crate::settings::AdminSettings;
 use crate::store::{Mirror, Store, StoreError};
 use access::Access;
@@ -44,6 +47,10 @@ use write::Failure;
 
 /// How long an answer waits until requests see what was written. The write is done either way.
 const IN_USE_LIMIT: Duration = Duration::from_secs(1);
+/// Bodies of an order that may be as large as a whole configuration.
+const MOST_LARGE: usize = 2;
+/// Orders that are worked out at once: each may compile everything.
+const MOST_ORDERS: usize = 2;
 
 /// The Admin API.
 pub struct Admin {
@@ -53,7 +60,11 @@ pub struct Admin {
     store: Arc<dyn Store>,
     mirror: Option<Arc<Mirror>>,
     keyring: Keyring,
-    checker: Checker,
+    checker: Arc<Checker>,
+    history: Limits,
+    recent: Option<Arc<Recent>>,
+    /// Told when a change begins to wait for its confirmation, or ceases to.
+    wake: Arc<Notify>,
     stream_mode: bool,
     /// In the mode in which the configuration is written as a whole, the one in force.
     standalone: Option<Mutex<Standalone>>,
@@ -63,6 +74,8 @@ pub struct Admin {
     /// What requests see, and what the settings say about them: for questions about requests.
     live: Arc<Live>,
     rules: Rules,
+    large: Arc<Semaphore>,
+    orders: Semaphore,
 }
 
 /// What the Admin API is made of.
@@ -79,6 +92,12 @@ pub struct Parts<'a> {
     pub mirror: Option<Arc<Mirror>>,
     /// What is encrypted there.
     pub keyring: Keyring,
+    /// How much history is kept.
+    pub history: Limits,
+    /// The latest requests, where they are kept.
+    pub recent: Option<Arc<Recent>>,
+    /// To be told when a change begins to wait for its confirmation, or ceases to.
+    pub wake: Arc<Notify>,
     /// Whether the configuration is written as a whole.
     pub standalone: bool,
     /// To see whether plugins can be built; not the one that the gateway uses.
@@ -101,18 +120,26 @@ impl Admin {
             store: parts.store,
             mirror: parts.mirror,
             keyring: parts.keyring,
-            checker: Checker::new(parts.workshop),
+            checker: Arc::new(Checker::new(parts.workshop)),
+            history: parts.history,
+            recent: parts.recent,
+            wake: parts.wake,
             stream_mode: parts.settings.stream_mode,
             standalone: parts.standalone.then(Mutex::default),
             seen: parts.seen,
             turns: Turns::default(),
             live: parts.live,
             rules: parts.rules,
+            large: Arc::new(Semaphore::new(MOST_LARGE)),
+            orders: Semaphore::new(MOST_ORDERS),
         }
     }
 
     /// What is answered to a request whose key was found good.
     async fn respond(&self, request: &Request) -> Answer {
+        if request.own {
+            return self.own(request).await;
+        }
         let Some(name) = request.segment(0) else {
             return Answer::error(404, "not found").unversioned();
         };

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::kinds::{Target, called};
-use crate::config::catalogue::{Catalogue, Found};
+use crate::config::catalogue::Catalogue;
 use crate::config::keyring::Keyring;
 use crate::config::kind::{Key, Kind};
 use crate::config::resource::Id;
@@ -251,7 +251,7 @@ impl Consumers<'_> {
         path: &str,
         value: &Value,
     ) -> Result<Result<Vec<Guard>, Answer>, StoreError> {
-        let keys = presented(self.catalogue, value);
+        let keys = self.catalogue.presented(value);
         if keys.is_empty() {
             return Ok(Ok(Vec::new()));
         }
@@ -288,7 +288,7 @@ impl Consumers<'_> {
             if let Some(key) = Key::from_path(&item.path) {
                 self.keyring.open(&key, &mut other);
             }
-            let other = presented(self.catalogue, &other);
+            let other = self.catalogue.presented(&other);
             let same = keys.iter().find(|(plugin, _, key)| {
                 other
                     .iter()
@@ -314,25 +314,3 @@ fn is_plain(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     text.bytes().all(plain)
 }
-
-/// What a consumer or credential is recognised by: plugin, attribute, value.
-fn presented(catalogue: &Catalogue, value: &Value) -> Vec<(&'static str, &'static str, String)> {
-    let plugins = value.get("plugins").and_then(Value::as_object);
-    let mut out = Vec::new();
-    for (name, conf) in plugins.into_iter().flatten() {
-        let Found::Ready(def) = catalogue.find(name) else {
-            continue;
-        };
-        let Some(credential) = def.credential else {
-            continue;
-        };
-        let plain = crate::config::decode::split_meta(conf).map(|(plain, _)| plain);
-        if let Ok((key, _)) = plain.and_then(|plain| (credential.parse)(&plain)) {
-            out.push((def.name, credential.attribute, key));
-        }
-    }
-    out
-}
-
-#[cfg(test)]
-mod tests;

@@ -1,9 +1,13 @@
 //! A request to the Admin API, taken apart.
 
+use std::net::IpAddr;
+
 use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::access::Role;
+use crate::changes::history::{self, Author};
 use crate::document::read_yaml;
 use crate::endpoint::Answer;
 
@@ -11,12 +15,22 @@ use crate::endpoint::Answer;
 pub(super) const MAX_BODY: usize = 1_572_864;
 /// What everything is below.
 pub(super) const PREFIX: &str = "/apisix/admin";
+/// The same of what APISIX does not have.
+const OWN_PREFIX: &str = "/lockgate/v1";
 
 /// A request.
 pub(crate) struct Request {
     pub(super) method: String,
     /// Of whoever asks; a viewer until the key was looked at.
     pub(super) role: Role,
+    /// Whether it is below lockgate's own prefix.
+    pub(super) own: bool,
+    /// The client's address.
+    pub(super) client: Option<IpAddr>,
+    /// The name of its key.
+    pub(super) who: Option<String>,
+    /// Held as long as a large body is.
+    pub(super) large: Option<OwnedSemaphorePermit>,
     /// The path below the prefix, decoded; a trailing slash leaves an empty last segment.
     pub(super) segments: Vec<String>,
     args: Vec<(String, String)>,
@@ -35,7 +49,10 @@ impl Request {
     /// `None` when the path is not below the prefix.
     pub(super) fn new(method: &str, path: &str, query: &str, now: u64) -> Option<Request> {
         let path = percent_decode_str(path).decode_utf8_lossy();
-        let rest = path.strip_prefix(PREFIX)?;
+        let (rest, own) = match path.strip_prefix(PREFIX) {
+            Some(rest) => (rest, false),
+            None => (path.strip_prefix(OWN_PREFIX)?, true),
+        };
         if !rest.is_empty() && !rest.starts_with('/') {
             return None;
         }
@@ -52,6 +69,10 @@ impl Request {
         Some(Request {
             method: method.to_owned(),
             role: Role::Viewer,
+            own,
+            client: None,
+            who: None,
+            large: None,
             segments,
             args: parse_query(query),
             body: Vec::new(),
@@ -60,6 +81,39 @@ impl Request {
             digest: None,
             now,
         })
+    }
+
+    /// Who asks, and for what.
+    pub(super) fn author(&self, action: String, comment: Option<String>) -> Author {
+        Author {
+            key: self.who.clone(),
+            client: self.client.map(|ip| ip.to_canonical().to_string()),
+            action,
+            comment,
+            now: history::now(),
+        }
+    }
+
+    /// Method and path.
+    pub(super) fn line(&self) -> String {
+        let mut line = format!("{} {PREFIX}/{}", self.method, self.segments.join("/"));
+        if line.len() > LONGEST_LINE {
+            let end = (0..=LONGEST_LINE)
+                .rev()
+                .find(|at| line.is_char_boundary(*at));
+            line.truncate(end.unwrap_or(0));
+        }
+        line
+    }
+
+    /// Whether it only reads, whatever its method.
+    pub(super) fn only_reads(&self) -> bool {
+        self.method == "GET" || (self.own && self.segment(0) == Some("plan"))
+    }
+
+    /// Whether its body may be a whole configuration.
+    pub(super) fn may_be_large(&self) -> bool {
+        self.own && matches!(self.segment(0), Some("plan" | "apply"))
     }
 
     /// A segment, unless it is missing or empty.
@@ -149,6 +203,9 @@ fn escaped(json: &[u8]) -> Option<Vec<u8>> {
     changed.then_some(out)
 }
 
+/// Bytes of a request's line that the history keeps.
+const LONGEST_LINE: usize = 400;
+
 /// Ten years: what is to stay longer has no time to live.
 const LONGEST_TTL: f64 = 315_360_000.0;
 
@@ -189,6 +246,8 @@ mod tests {
             Some(&["routes", "a b", "c"]),
         );
         check("/apisix/adminx", None);
+        check("/lockgate/v1/plan", Some(&["plan"]));
+        check("/lockgate/v2/plan", None);
         check("/", None);
     }
 

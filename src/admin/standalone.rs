@@ -13,6 +13,7 @@ use super::kinds::item_key;
 use super::private_keys::{without_client_keys, without_keys};
 use super::request::Request;
 use super::write::Failure;
+use crate::changes::history;
 use crate::config::kind::{Key, Kind};
 use crate::endpoint::Answer;
 use crate::store::{Commit, Op, Txn};
@@ -152,6 +153,8 @@ impl Admin {
             }
             next.insert(name.to_owned(), list);
         }
+        let author = request.author(request.line(), None);
+        history::record(&*self.store, self.history, &mut txn, &author).await?;
         if let Commit::Done(revision) = self.store.commit(txn).await? {
             self.in_use(revision).await;
         }

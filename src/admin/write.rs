@@ -12,18 +12,17 @@ use super::merge;
 use super::private_keys::{not_opened, without_keys};
 use super::references as refs;
 use super::request::Request;
+use crate::changes::draft::{MOST_LEVELS, is_deeper_than};
+use crate::changes::history;
 use crate::config::kind::{Key, Kind};
 use crate::config::resource::Id;
 use crate::endpoint::Answer;
 use crate::store::{Commit, Guard, Item, Op, StoreError, Txn};
 
 const TOO_DEEP: &str = "invalid configuration: nested too deeply";
-/// Levels of a resource: fewer than the 128 that a text is read with, so that what is stored can be
-/// read again.
-const MOST_LEVELS: usize = 125;
 
 /// How often a write is tried again that met another one. Within this process none does.
-const TRIES: usize = 5;
+pub(super) const TRIES: usize = 5;
 /// What an answer ends with instead of a result.
 type Ended<T> = Result<T, Failure>;
 
@@ -94,7 +93,10 @@ impl Admin {
                 "PATCH" => self.patch(target, body.as_ref(), request.now).await?,
                 _ => self.delete(target, request.force()).await?,
             };
-            match self.store.commit(with_ttl(txn, ttl)).await? {
+            let mut txn = with_ttl(txn, ttl);
+            let author = request.author(request.line(), None);
+            history::record(&*self.store, self.history, &mut txn, &author).await?;
+            match self.store.commit(txn).await? {
                 Commit::Done(revision) => {
                     // Others need not wait until requests see this one.
                     drop(turn);
@@ -309,16 +311,6 @@ fn key_of(target: &Target, id: &str, path: &str) -> Key {
     Key::from_path(path)
         .filter(|key| key.kind == target.kind)
         .unwrap_or_else(|| Key::new(target.kind, id))
-}
-
-/// Whether a value has more levels than that. A store holds no more than a file may.
-fn is_deeper_than(value: &Value, levels: usize) -> bool {
-    let is_deeper = |part: &Value| levels == 0 || is_deeper_than(part, levels - 1);
-    match value {
-        Value::Array(list) => list.iter().any(is_deeper),
-        Value::Object(map) => map.values().any(is_deeper),
-        _ => false,
-    }
 }
 
 fn with_ttl(mut txn: Txn, given: Option<std::time::Duration>) -> Txn {

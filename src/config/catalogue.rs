@@ -2,6 +2,9 @@
 
 use lockgate_plugin::PluginDef;
 use lockgate_plugin::schema::closest;
+use serde_json::Value;
+
+use super::decode::split_meta;
 
 /// The plugins of this process.
 pub struct Catalogue {
@@ -64,6 +67,25 @@ impl Catalogue {
                 Found::Unknown(closest(name, names))
             }
         }
+    }
+
+    /// What a consumer or credential is recognised by: plugin, attribute, value.
+    pub fn presented(&self, value: &Value) -> Vec<(&'static str, &'static str, String)> {
+        let plugins = value.get("plugins").and_then(Value::as_object);
+        let mut out = Vec::new();
+        for (name, conf) in plugins.into_iter().flatten() {
+            let Found::Ready(def) = self.find(name) else {
+                continue;
+            };
+            let Some(credential) = def.credential else {
+                continue;
+            };
+            let plain = split_meta(conf).map(|(plain, _)| plain);
+            if let Ok((key, _)) = plain.and_then(|plain| (credential.parse)(&plain)) {
+                out.push((def.name, credential.attribute, key));
+            }
+        }
+        out
     }
 
     /// The plugins that may be used.

@@ -117,73 +117,11 @@ impl Keyring {
         if self.is_empty() {
             return;
         }
-        match key.kind {
-            Kind::Ssl => {
-                value
-                    .get_mut("key")
-                    .into_iter()
-                    .for_each(|key| self.pem(way, key));
-                let more = value.get_mut("keys").and_then(Value::as_array_mut);
-                more.into_iter()
-                    .flatten()
-                    .for_each(|key| self.pem(way, key));
+        walk(key, value, &mut |place, text| {
+            if place == Place::Member || text.starts_with(PEM) == (way == Way::Seal) {
+                self.text(way, text);
             }
-            Kind::Upstream => {
-                let key = value.pointer_mut("/tls/client_key");
-                key.into_iter().for_each(|key| self.pem(way, key));
-            }
-            Kind::PluginMetadata => {
-                let fields = METADATA.iter().find(|(name, _)| *name == &*key.id);
-                for path in fields.iter().flat_map(|(_, paths)| paths.iter()) {
-                    self.member(way, value, path);
-                }
-            }
-            _ => {
-                let key = value.pointer_mut("/upstream/tls/client_key");
-                key.into_iter().for_each(|key| self.pem(way, key));
-                let Some(plugins) = value.get_mut("plugins").and_then(Value::as_object_mut) else {
-                    return;
-                };
-                for (name, paths) in PLUGINS {
-                    if let Some(conf) = plugins.get_mut(*name) {
-                        paths.iter().for_each(|path| self.member(way, conf, path));
-                    }
-                }
-            }
-        }
-    }
-
-    fn pem(&self, way: Way, value: &mut Value) {
-        let Value::String(text) = value else {
-            return;
-        };
-        if text.starts_with(PEM) == (way == Way::Seal) {
-            self.text(way, text);
-        }
-    }
-
-    fn member(&self, way: Way, value: &mut Value, path: &str) {
-        if let Value::Array(list) = value {
-            list.iter_mut()
-                .for_each(|item| self.member(way, item, path));
-            return;
-        }
-        let (name, rest) = path.split_once('.').unwrap_or((path, ""));
-        match value.get_mut(name) {
-            None => {}
-            Some(inner) if !rest.is_empty() => self.member(way, inner, rest),
-            Some(inner) => self.all(way, inner),
-        }
-    }
-
-    /// Every text in a value.
-    fn all(&self, way: Way, value: &mut Value) {
-        match value {
-            Value::String(text) => self.text(way, text),
-            Value::Array(list) => list.iter_mut().for_each(|item| self.all(way, item)),
-            Value::Object(map) => map.values_mut().for_each(|item| self.all(way, item)),
-            _ => {}
-        }
+        });
     }
 
     fn text(&self, way: Way, text: &mut String) {
@@ -195,6 +133,86 @@ impl Keyring {
             *text = turned;
         }
     }
+}
+
+/// Where a secret is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// A private key.
+    Pem,
+    /// A member of a plugin.
+    Member,
+}
+
+/// Does something with every secret of a resource.
+fn walk(key: &Key, value: &mut Value, with: &mut dyn FnMut(Place, &mut String)) {
+    let pem = |value: &mut Value, with: &mut dyn FnMut(Place, &mut String)| {
+        if let Value::String(text) = value {
+            with(Place::Pem, text);
+        }
+    };
+    match key.kind {
+        Kind::Ssl => {
+            let key = value.get_mut("key");
+            key.into_iter().for_each(|key| pem(key, with));
+            let more = value.get_mut("keys").and_then(Value::as_array_mut);
+            more.into_iter().flatten().for_each(|key| pem(key, with));
+        }
+        Kind::Upstream => {
+            let key = value.pointer_mut("/tls/client_key");
+            key.into_iter().for_each(|key| pem(key, with));
+        }
+        Kind::PluginMetadata => {
+            let fields = METADATA.iter().find(|(name, _)| *name == &*key.id);
+            for path in fields.iter().flat_map(|(_, paths)| paths.iter()) {
+                member(value, path, with);
+            }
+        }
+        _ => {
+            let key = value.pointer_mut("/upstream/tls/client_key");
+            key.into_iter().for_each(|key| pem(key, with));
+            let Some(plugins) = value.get_mut("plugins").and_then(Value::as_object_mut) else {
+                return;
+            };
+            for (name, paths) in PLUGINS {
+                if let Some(conf) = plugins.get_mut(*name) {
+                    paths.iter().for_each(|path| member(conf, path, with));
+                }
+            }
+        }
+    }
+}
+
+fn member(value: &mut Value, path: &str, with: &mut dyn FnMut(Place, &mut String)) {
+    if let Value::Array(list) = value {
+        list.iter_mut().for_each(|item| member(item, path, with));
+        return;
+    }
+    let (name, rest) = path.split_once('.').unwrap_or((path, ""));
+    match value.get_mut(name) {
+        None => {}
+        Some(inner) if !rest.is_empty() => member(inner, rest, with),
+        Some(inner) => all(inner, with),
+    }
+}
+
+/// Every text in a value.
+fn all(value: &mut Value, with: &mut dyn FnMut(Place, &mut String)) {
+    match value {
+        Value::String(text) => with(Place::Member, text),
+        Value::Array(list) => list.iter_mut().for_each(|item| all(item, with)),
+        Value::Object(map) => map.values_mut().for_each(|item| all(item, with)),
+        _ => {}
+    }
+}
+
+/// What stands for a secret that is not shown.
+const HIDDEN: &str = "***";
+
+/// Puts a mark in the place of every secret of a resource: whether a store encrypts or not, and
+/// whether this one was encrypted or not. The shape stays.
+pub fn hide(key: &Key, value: &mut Value) {
+    walk(key, value, &mut |_, text| HIDDEN.clone_into(text));
 }
 
 fn cipher(key: &[u8]) -> Option<Cipher> {

@@ -62,7 +62,7 @@ pub(crate) enum Wanted {
 impl Api for Control {
     type Request = Wanted;
 
-    fn take(&self, head: &RequestHeader) -> Taken<Wanted> {
+    fn take(&self, head: &RequestHeader, _: Option<IpAddr>) -> Taken<Wanted> {
         match wanted(head.method.as_str(), head.uri.path()) {
             Some(Wanted::Explain) => Taken::Read(Wanted::Explain, MAX_QUESTION),
             // Some clients send one, `{}`; it says nothing.

@@ -62,7 +62,7 @@ pub(crate) trait Api: Send + Sync + 'static {
 
     /// Looks at a head. Most are answered without a body; one that is not is read, and
     /// [`answer`](Self::answer) gets both.
-    fn take(&self, head: &RequestHeader) -> Taken<Self::Request>;
+    fn take(&self, head: &RequestHeader, client: Option<IpAddr>) -> Taken<Self::Request>;
 
     /// Answers a request with its body.
     async fn answer(&self, request: Self::Request, body: Vec<u8>) -> Answer;
@@ -104,7 +104,7 @@ impl<A: Api> Endpoint<A> {
         if !self.api.admits(client(http)) {
             return Answer::page(403);
         }
-        let (request, longest) = match self.api.take(http.req_header()) {
+        let (request, longest) = match self.api.take(http.req_header(), client(http)) {
             Taken::Done(answer) => return answer,
             Taken::Read(request, longest) => (request, longest),
         };

@@ -4,4 +4,5 @@ pub mod access_log;
 pub mod config_metrics;
 pub mod error_log;
 pub mod log_limit;
+pub mod recent;
 pub mod status;

@@ -127,7 +127,7 @@ impl Api for StatusPage {
     /// The digest is asked for: the only page that takes time.
     type Request = ();
 
-    fn take(&self, head: &RequestHeader) -> Taken<()> {
+    fn take(&self, head: &RequestHeader, _: Option<IpAddr>) -> Taken<()> {
         match head.uri.path() {
             "/status/config/digest" => Taken::Read((), 0),
             path => {
@@ -163,7 +163,7 @@ pub(crate) struct MetricsPage {
 impl Api for MetricsPage {
     type Request = ();
 
-    fn take(&self, head: &RequestHeader) -> Taken<()> {
+    fn take(&self, head: &RequestHeader, _: Option<IpAddr>) -> Taken<()> {
         if head.uri.path() != self.path {
             let text = format!("metrics are at {}\n", self.path);
             return Taken::Done(Answer::text(404, text).of_kind("text/plain"));

@@ -12,6 +12,7 @@ use super::head::AddressRules;
 use crate::config::snapshot::Live;
 use crate::observe::access_log::AccessLog;
 use crate::observe::log_limit::LogLimit;
+use crate::observe::recent::Recent;
 
 /// The process as a request sees it.
 pub struct Core {
@@ -33,6 +34,8 @@ pub struct Core {
     pub limits: ClientLimits,
     /// Where access log lines go.
     pub access_log: Option<AccessLog>,
+    /// The latest requests, where somebody may ask for them.
+    pub recent: Option<Arc<Recent>>,
     /// Bounds the lines about failed upstream tries.
     pub failure_log: LogLimit,
     /// What is going on.

@@ -402,6 +402,9 @@ impl Exchange {
                 }
             });
         }
+        if let Some(recent) = &core.recent {
+            recent.note(req, &self.work);
+        }
         if let Some(log) = &core.access_log {
             log.write(&Lookup {
                 req,

@@ -34,6 +34,8 @@ pub struct AdminSettings {
 /// A key and what it opens.
 #[derive(Clone)]
 pub struct AdminKey {
+    /// What the history calls whoever has it.
+    pub name: String,
     /// The key.
     pub key: String,
     /// It only reads.
@@ -42,7 +44,7 @@ pub struct AdminKey {
 
 impl fmt::Debug for AdminKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "AdminKey {{ viewer: {} }}", self.viewer)
+        write!(f, "AdminKey {{ {}, viewer: {} }}", self.name, self.viewer)
     }
 }
 
@@ -133,6 +135,7 @@ fn keys(read: &mut Reader<'_>) -> Vec<AdminKey> {
             "" if !viewer => {}
             "" => read.fail(&path, "a viewer needs a key"),
             key => keys.push(AdminKey {
+                name: text("name").to_owned(),
                 key: key.to_owned(),
                 viewer,
             }),

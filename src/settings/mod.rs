@@ -30,6 +30,7 @@ use lockgate_plugin::target::MatchOptions;
 use lockgate_plugin::{Problem, Problems};
 use serde_json::Value;
 
+use crate::changes::history::Limits;
 use crate::config::keyring::Keyring;
 use crate::document::read_yaml;
 use crate::observe::access_log::Escape;
@@ -228,6 +229,10 @@ pub struct Own {
     pub general: bool,
     /// The lowest rate of a request body, in bytes a second over `client_body_timeout`.
     pub min_body_rate: u64,
+    /// How many changes are kept, and in how many bytes.
+    pub history: Limits,
+    /// How many of the latest requests are kept, to try changes on.
+    pub recent_requests: usize,
 }
 
 impl Settings {
@@ -364,6 +369,11 @@ fn settings(
             .integer("lockgate.min_body_rate", 0, 1 << 30)
             .unwrap_or(100),
         general: read.choice("lockgate.engine", &["auto", "general"]) == "general",
+        history: Limits {
+            generations: read.count("lockgate.history_generations", 100_000, 100),
+            bytes: read.count("lockgate.history_bytes", 1 << 30, 8 << 20),
+        },
+        recent_requests: read.count("lockgate.recent_requests", 100_000, 2000),
     };
     Settings {
         listen: listen::plain(read),

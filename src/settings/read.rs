@@ -129,6 +129,14 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// A number of things, up to `max`.
+    pub(super) fn count(&mut self, path: &str, max: u32, default: usize) -> usize {
+        let number = self.integer(path, 0, max.into());
+        number
+            .and_then(|n| usize::try_from(n).ok())
+            .unwrap_or(default)
+    }
+
     pub(super) fn duration(&mut self, path: &str, default: Duration) -> Duration {
         let Some(value) = self.value(path) else {
             return default;

@@ -19,10 +19,12 @@ use redb::{
 
 use super::memory::{Disk, Memory};
 use super::state::{Seconds, State, Write};
-use super::{Commit, Item, Listing, Store, StoreError, Txn, Watch, durable};
+use super::{Commit, Item, Listing, OWN, Store, StoreError, Txn, Watch, durable};
 
 /// Items by path: created, modified, end (0 for none), text.
 const ITEMS: TableDefinition<&str, (u64, u64, u64, &str)> = TableDefinition::new("items");
+/// The same of what is below [`OWN`]: a table of its own, which versions without it do not look at.
+const OWN_ITEMS: TableDefinition<&str, (u64, u64, u64, &str)> = TableDefinition::new("own");
 /// Numbers by name.
 const NUMBERS: TableDefinition<&str, u64> = TableDefinition::new("numbers");
 const REVISION: &str = "revision";
@@ -216,6 +218,7 @@ fn read(database: &Database) -> Result<State, Box<dyn std::error::Error + Send +
     let make = database.begin_write()?;
     {
         make.open_table(ITEMS)?;
+        make.open_table(OWN_ITEMS)?;
         let mut numbers = make.open_table(NUMBERS)?;
         let format = numbers.get(FORMAT)?.map(|found| found.value());
         match format {
@@ -236,7 +239,9 @@ fn read(database: &Database) -> Result<State, Box<dyn std::error::Error + Send +
     let numbers = read.open_table(NUMBERS)?;
     let revision = numbers.get(REVISION)?.map_or(0, |found| found.value());
     let mut items = Vec::new();
-    for row in read.open_table(ITEMS)?.iter()? {
+    let own = read.open_table(OWN_ITEMS)?;
+    let rows = read.open_table(ITEMS)?;
+    for row in rows.iter()?.chain(own.iter()?) {
         let (path, row) = row?;
         let (created, modified, ends, text) = row.value();
         let item = Item {
@@ -311,15 +316,21 @@ fn keep(
     txn.set_durability(Durability::Immediate)?;
     {
         let mut items = txn.open_table(ITEMS)?;
+        let mut own = txn.open_table(OWN_ITEMS)?;
         for write in writes {
+            let path = write.path();
+            let table = if path.starts_with(OWN) {
+                &mut own
+            } else {
+                &mut items
+            };
             match write {
                 Write::Put { item, ends } => {
                     let ends: Seconds = ends.unwrap_or(0);
-                    let row = (item.created, item.modified, ends, &*item.text);
-                    items.insert(&*item.path, row)?;
+                    table.insert(path, (item.created, item.modified, ends, &*item.text))?;
                 }
-                Write::Delete(path) => {
-                    items.remove(&**path)?;
+                Write::Delete(_) => {
+                    table.remove(path)?;
                 }
             }
         }

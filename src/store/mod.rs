@@ -5,6 +5,9 @@
 //! that changed it last. A write is answered once it is on disk, and a read sees every write that
 //! was answered.
 //!
+//! Below [`OWN`] a store keeps what is no resource: the history of changes, say. It is written in the
+//! same transactions, and neither lists of everything nor watches tell of it.
+//!
 //! ```
 //! # use lockgate::store::{Commit, Guard, Memory, Store, Txn};
 //! # let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -42,6 +45,10 @@ pub use etcd::Etcd;
 pub use memory::Memory;
 pub use mirror::{Accepted, Mirror};
 
+/// What the paths begin with that are no resources but lockgate's own. In etcd they are beside the
+/// prefix, where nobody looks who follows resources.
+pub const OWN: &str = "lockgate/";
+
 /// One stored resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
@@ -76,6 +83,14 @@ pub struct Versions {
     pub revision: u64,
 }
 
+impl Listing {
+    /// The item at a path.
+    pub fn find(&self, path: &str) -> Option<&Item> {
+        let at = self.items.binary_search_by(|item| (*item.path).cmp(path));
+        self.items.get(at.ok()?)
+    }
+}
+
 /// What must be so for a transaction to be carried out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Guard {
@@ -85,7 +100,8 @@ pub enum Guard {
     Present(String),
     /// What is at this path was changed last by this revision.
     Modified(String, u64),
-    /// Nothing whose path begins with this segment (`routes`) was put after this revision.
+    /// Nothing whose path begins with this segment (`routes`; below [`OWN`] the two first ones) was
+    /// put after this revision.
     Unchanged(&'static str, u64),
 }
 
@@ -165,6 +181,16 @@ pub enum Event {
     Put(Item),
     /// This path is gone, with the revision that removed it.
     Gone(Arc<str>, u64),
+}
+
+impl Event {
+    /// What it is about.
+    pub fn path(&self) -> &str {
+        match self {
+            Event::Put(item) => &item.path,
+            Event::Gone(path, _) => path,
+        }
+    }
 }
 
 /// Why a watch ended.
@@ -249,7 +275,7 @@ pub trait Store: Send + Sync {
         "/apisix/"
     }
 
-    /// Everything whose path begins so.
+    /// Everything whose path begins so; what is below [`OWN`] only for a prefix that is, too.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -263,6 +289,32 @@ pub trait Store: Send + Sync {
     async fn versions(&self, at: u64) -> Result<Option<Versions>, StoreError> {
         let _ = at;
         Ok(None)
+    }
+
+    /// What [`list`](Self::list) gives, without the texts where that is less to send.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    async fn names(&self, prefix: &str) -> Result<Listing, StoreError> {
+        self.list(prefix).await
+    }
+
+    /// Whether what is below [`OWN`] may be written.
+    ///
+    /// # Errors
+    /// When that cannot be found out now.
+    async fn keeps_own(&self) -> Result<bool, StoreError> {
+        Ok(true)
+    }
+
+    /// Bytes of one transaction, roughly, above which it is refused.
+    fn largest_write(&self) -> Option<usize> {
+        None
+    }
+
+    /// Whether other processes write to it, too.
+    fn is_shared(&self) -> bool {
+        false
     }
 
     /// What is at a path.
@@ -283,7 +335,7 @@ pub trait Store: Send + Sync {
     /// When it cannot be written. Where the error does not say that it is uncertain, nothing was.
     async fn commit(&self, txn: Txn) -> Result<Commit, StoreError>;
 
-    /// Everything that changes after a revision.
+    /// Everything that changes after a revision, except below [`OWN`].
     ///
     /// # Errors
     /// When it cannot be watched.

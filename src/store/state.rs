@@ -5,7 +5,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Event, Guard, Item, Listing, Op, Txn, WatchError};
+use super::{Event, Guard, Item, Listing, OWN, Op, Txn, WatchError};
 
 /// Changes that are kept for watches. The one that follows the gateway's configuration reads within
 /// milliseconds; one that stays further behind lists again.
@@ -21,7 +21,7 @@ pub(super) struct State {
     revision: u64,
     /// When something ends, soonest first.
     ends: BTreeSet<(Seconds, Arc<str>)>,
-    /// The last revision that put something below a first segment.
+    /// The last revision that put something below a segment.
     put_last: HashMap<String, u64>,
     recent: VecDeque<(u64, Event)>,
     /// The revision before the oldest change in `recent`.
@@ -39,6 +39,15 @@ struct Held {
 pub(super) enum Write {
     Put { item: Item, ends: Option<Seconds> },
     Delete(Arc<str>),
+}
+
+impl Write {
+    pub(super) fn path(&self) -> &str {
+        match self {
+            Write::Put { item, .. } => &item.path,
+            Write::Delete(path) => path,
+        }
+    }
 }
 
 impl State {
@@ -77,6 +86,7 @@ impl State {
         let from = (Bound::Included(prefix), Bound::Unbounded);
         let from = self.items.range::<str, _>(from);
         from.take_while(move |(path, _)| path.starts_with(prefix))
+            .filter(move |(path, _)| prefix.starts_with(OWN) || !path.starts_with(OWN))
     }
 
     pub(super) fn holds(&self, guard: &Guard) -> bool {
@@ -143,7 +153,9 @@ impl State {
                     Event::Gone(path, self.revision)
                 }
             };
-            self.recent.push_back((self.revision, event));
+            if !event.path().starts_with(OWN) {
+                self.recent.push_back((self.revision, event));
+            }
         }
         while self.recent.len() > REMEMBERED {
             // All of one revision together: a watch must not get half of it.
@@ -158,7 +170,7 @@ impl State {
     }
 
     fn insert(&mut self, item: &Item, ends: Option<Seconds>) {
-        let segment = item.path.split('/').next().unwrap_or_default();
+        let segment = segment(&item.path);
         match self.put_last.get_mut(segment) {
             Some(last) => *last = (*last).max(item.modified),
             None => {
@@ -227,6 +239,13 @@ impl Held {
             modified: self.modified,
         }
     }
+}
+
+/// What [`Guard::Unchanged`] calls the place of a path.
+fn segment(path: &str) -> &str {
+    let skipped = if path.starts_with(OWN) { OWN.len() } else { 0 };
+    let end = path[skipped..].find('/').map(|end| skipped + end);
+    &path[..end.unwrap_or(path.len())]
 }
 
 /// At least one: what was asked to end is not kept forever.

@@ -35,6 +35,8 @@ fn embedded(folder: &Folder) -> Embedded {
 async fn memory() {
     let store = Memory::default();
     suite(&store).await;
+    keeps_apart(&store).await;
+    all_or_nothing(&store).await;
     hands_over(&store).await;
     forgets().await;
 }
@@ -44,6 +46,8 @@ async fn embedded_as_memory() {
     let folder = Folder::new("suite");
     let store = embedded(&folder);
     suite(&store).await;
+    keeps_apart(&store).await;
+    all_or_nothing(&store).await;
     hands_over(&store).await;
 }
 
@@ -207,6 +211,79 @@ async fn suite(store: &dyn Store) {
     assert!(store.get("routes/stays").await.unwrap().is_some());
 }
 
+/// What is lockgate's own is written together with resources, and kept apart from them.
+async fn keeps_apart(store: &dyn Store) {
+    let start = store.revision().await.unwrap();
+    let before = store.list("").await.unwrap().items.len();
+    let mut watch = store.watch(start).await.unwrap();
+    assert!(store.keeps_own().await.unwrap());
+    let mut txn = Txn::put("lockgate/history/a", "{}").when(Guard::Unchanged(HISTORY, start));
+    txn.ops.push(Op::Put {
+        path: "routes/own".into(),
+        text: "{}".into(),
+        ttl: None,
+    });
+    let both = done(store, txn).await;
+    done(store, Txn::put("lockgate/other", "{}")).await;
+    let last = done(store, Txn::put("routes/after", "{}")).await;
+    assert_eq!(store.list("").await.unwrap().items.len(), before + 2);
+    let own = store.list("lockgate/").await.unwrap();
+    assert_eq!(paths(&own), ["lockgate/history/a", "lockgate/other"]);
+    let names = store.names("lockgate/history/").await.unwrap();
+    assert_eq!(paths(&names), ["lockgate/history/a"]);
+    assert_eq!(
+        (names.items[0].created, names.items[0].modified),
+        (both, both)
+    );
+    let item = store.get("lockgate/history/a").await.unwrap().unwrap();
+    assert_eq!((&*item.text, item.modified), ("{}", both));
+    // Only the folder's own writes count.
+    for (since, expected) in [(both, true), (both - 1, false)] {
+        let txn = Txn::put("routes/own", "{}").when(Guard::Unchanged(HISTORY, since));
+        let got = matches!(commit(store, txn).await, Commit::Done(_));
+        assert_eq!(got, expected, "{since}");
+    }
+    let mut told = Vec::new();
+    let mut at = start;
+    while at <= last {
+        let (events, revision) = watch.next().await.unwrap();
+        at = revision;
+        told.extend(events.iter().map(|event| event.path().to_owned()));
+    }
+    assert_eq!(told, ["routes/own", "routes/after", "routes/own"]);
+}
+
+const HISTORY: &str = "lockgate/history";
+
+/// Several hundred writes are one, or none.
+async fn all_or_nothing(store: &dyn Store) {
+    let many = |text: &str| {
+        let mut txn = Txn::default();
+        for at in 0..500 {
+            txn.ops.push(Op::Put {
+                path: format!("together/{at}"),
+                text: text.to_owned(),
+                ttl: None,
+            });
+        }
+        txn
+    };
+    let first = done(store, many("1")).await;
+    let listing = store.list("together/").await.unwrap();
+    assert_eq!(listing.items.len(), 500);
+    assert!(listing.items.iter().all(|item| item.modified == first));
+    assert_eq!(
+        listing.find("together/77"),
+        listing.items.iter().find(|i| &*i.path == "together/77")
+    );
+    assert_eq!(listing.find("together/x"), None);
+    done(store, Txn::delete("together/499")).await;
+    let stale = many("2").when(Guard::Modified("together/499".into(), first));
+    assert_eq!(commit(store, stale).await, Commit::Refused);
+    let listing = store.list("together/").await.unwrap();
+    assert!(listing.items.len() == 499 && listing.items.iter().all(|item| &*item.text == "1"));
+}
+
 /// Handed over, it can be read, not written.
 async fn hands_over(store: &dyn Store) {
     store.release();
@@ -247,8 +324,10 @@ async fn the_file_keeps_everything() {
     };
     done(&store, Txn::of(op)).await;
     done(&store, Txn::put("routes/3", "{}")).await;
+    done(&store, Txn::put("lockgate/history/a", "{}")).await;
     let last = done(&store, Txn::delete("routes/3")).await;
     let before = store.list("").await.unwrap();
+    let own = store.list(OWN).await.unwrap();
     let mode = std::fs::metadata(folder.file())
         .unwrap()
         .permissions()
@@ -263,6 +342,8 @@ async fn the_file_keeps_everything() {
         .mode();
     assert_eq!(mode & 0o777, 0o600);
     assert_eq!(store.list("").await.unwrap(), before);
+    assert_eq!(store.list(OWN).await.unwrap(), own);
+    assert_eq!(paths(&own), ["lockgate/history/a"]);
     assert_eq!(done(&store, Txn::put("routes/4", "{}")).await, last + 1);
     assert!(store.memory.shared.next_end().is_some());
 }

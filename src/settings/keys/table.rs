@@ -399,4 +399,7 @@ pub(super) const KEYS: &[(&str, Key)] = &[
     ("lockgate.work_stealing", HONOURED),
     ("lockgate.drain_seconds", HONOURED),
     ("lockgate.max_connections", HONOURED),
+    ("lockgate.history_generations", HONOURED),
+    ("lockgate.history_bytes", HONOURED),
+    ("lockgate.recent_requests", HONOURED),
 ];

@@ -3,6 +3,8 @@
 //! Several gateways, and APISIX beside them, may share one. The revision is etcd's own, so guards
 //! hold against everybody who writes. A watch goes on from the revision of the list before it; when
 //! etcd has compacted what lies between, whoever watches lists again.
+//!
+//! What is below [`OWN`] is at `PREFIX-lockgate/...`: beside the prefix, where no watch looks.
 
 mod ask;
 mod members;
@@ -16,12 +18,13 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use etcd_client::{
-    Client, Compare, CompareOp, ConnectOptions, DeleteOptions, GetOptions, KeyValue, PutOptions,
+    Client, Compare, CompareOp, ConnectOptions, DeleteOptions, Error, GetOptions, KeyValue, PutOptions,
     Txn as EtcdTxn, TxnOp,
 };
 use tokio::runtime::Runtime;
+use tokio::sync::OnceCell;
 
-use super::{Commit, Guard, Item, Listing, Op, Store, StoreError, Txn, Versions, Watch};
+use super::{Commit, Guard, Item, Listing, OWN, Op, Store, StoreError, Txn, Versions, Watch};
 use crate::settings::EtcdSettings;
 use ask::{Failed, any, one};
 use members::{Connect, Members, is_unknown_revision};
@@ -39,8 +42,16 @@ const KEEPALIVE_LIMIT: Duration = Duration::from_secs(5);
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 /// The shortest silence of a watch that means anything, whatever the settings say.
 const SILENCE_LEAST: Duration = Duration::from_secs(1);
-/// Changes that etcd takes at once by default (`--max-txn-ops`).
-const MOST_CHANGES: usize = 128;
+/// Operations, or conditions, that one level of a transaction may have: etcd counts those of a level
+/// and of the deepest one below it together, and takes 128 by default (`--max-txn-ops`). So many
+/// transactions of so many operations are one.
+const LEVEL_OPS: usize = 62;
+/// Changes that are carried out at once.
+const MOST_CHANGES: usize = LEVEL_OPS * LEVEL_OPS;
+/// The largest transaction by default (`--max-request-bytes`, 1.5 MiB), less what is around texts.
+const LARGEST_WRITE: usize = 1_400_000;
+/// gRPC's number for that.
+const PERMISSION_DENIED: i32 = 7;
 
 /// etcd as a store.
 pub struct Etcd {
@@ -48,6 +59,10 @@ pub struct Etcd {
     hosts: String,
     /// Ends in a slash.
     prefix: String,
+    /// Where [`OWN`] is. Ends in a slash.
+    own: String,
+    /// Whether that may be written.
+    keeps_own: OnceCell<bool>,
     /// For a request that one server has to carry out.
     timeout: Duration,
     /// The longest a watch may say nothing.
@@ -80,6 +95,8 @@ impl Etcd {
             members: Arc::new(members),
             hosts,
             prefix: format!("{prefix}/"),
+            own: format!("{prefix}-lockgate/"),
+            keeps_own: OnceCell::new(),
             timeout: settings.timeout,
             silence: settings.watch.max(SILENCE_LEAST),
             runtime: Some(runtime),
@@ -107,8 +124,82 @@ impl Etcd {
     }
 
     fn key(&self, path: &str) -> String {
-        format!("{}{path}", self.prefix)
+        self.place().key(path)
     }
+
+    fn place(&self) -> Place {
+        Place {
+            prefix: self.prefix.clone(),
+            own: self.own.clone(),
+        }
+    }
+
+    /// Everything whose path begins so.
+    async fn read_all(&self, prefix: &str, only_keys: bool) -> Result<Listing, StoreError> {
+        let (place, start) = (self.place(), self.key(prefix));
+        let mut parts = Parts {
+            members: Arc::clone(&self.members),
+            end: behind(&start),
+            next: start.into_bytes(),
+            revision: 0,
+            only_keys,
+            limit: parts::PART,
+        };
+        self.run("cannot read etcd", async move {
+            let mut listing = Listing::default();
+            loop {
+                let (found, more) = parts.next().await?;
+                let items = found.kvs().iter().filter_map(|kv| place.item(kv));
+                listing.items.extend(items);
+                if !more {
+                    listing.identity = found.header().map_or(0, |h| h.cluster_id());
+                    listing.revision = parts.revision;
+                    return Ok(listing);
+                }
+            }
+        })
+        .await
+    }
+}
+
+/// Which key a path has.
+#[derive(Clone)]
+struct Place {
+    prefix: String,
+    own: String,
+}
+
+impl Place {
+    fn key(&self, path: &str) -> String {
+        match path.strip_prefix(OWN) {
+            Some(rest) => format!("{}{rest}", self.own),
+            None => format!("{}{path}", self.prefix),
+        }
+    }
+
+    /// An item, unless the key only marks a folder.
+    fn item(&self, kv: &KeyValue) -> Option<Item> {
+        let found = item(&self.own, kv).map(|found| Item {
+            path: format!("{OWN}{}", found.path).into(),
+            ..found
+        });
+        found.or_else(|| item(&self.prefix, kv))
+    }
+}
+
+/// The same operations, so that no level has too many: transactions inside of the one that has the
+/// conditions.
+fn in_levels(mut ops: Vec<TxnOp>) -> Vec<TxnOp> {
+    if ops.len() <= LEVEL_OPS {
+        return ops;
+    }
+    let mut levels = Vec::new();
+    while !ops.is_empty() {
+        let rest = ops.split_off(ops.len().min(LEVEL_OPS));
+        levels.push(TxnOp::txn(EtcdTxn::new().and_then(ops)));
+        ops = rest;
+    }
+    levels
 }
 
 fn kv(client: &Client) -> etcd_client::KvClient {
@@ -181,29 +272,53 @@ impl Store for Etcd {
     }
 
     async fn list(&self, prefix: &str) -> Result<Listing, StoreError> {
-        let (own, start) = (self.prefix.clone(), self.key(prefix));
-        let mut parts = Parts {
-            members: Arc::clone(&self.members),
-            end: behind(&start),
-            next: start.into_bytes(),
-            revision: 0,
-            only_keys: false,
-            limit: parts::PART,
-        };
-        self.run("cannot read etcd", async move {
-            let mut listing = Listing::default();
-            loop {
-                let (found, more) = parts.next().await?;
-                let items = found.kvs().iter().filter_map(|kv| item(&own, kv));
-                listing.items.extend(items);
-                if !more {
-                    listing.identity = found.header().map_or(0, |h| h.cluster_id());
-                    listing.revision = parts.revision;
-                    return Ok(listing);
-                }
+        self.read_all(prefix, false).await
+    }
+
+    async fn names(&self, prefix: &str) -> Result<Listing, StoreError> {
+        self.read_all(prefix, true).await
+    }
+
+    async fn keeps_own(&self) -> Result<bool, StoreError> {
+        let asked = self.keeps_own.get_or_try_init(|| async move {
+            let (members, key) = (Arc::clone(&self.members), format!("{}right", self.own));
+            let may = self
+                .run("cannot write to etcd", async move {
+                    let ask = |client: Client| {
+                        // Rights are looked at though the condition never holds, and nothing is written.
+                        let never = Compare::create_revision(key.as_str(), CompareOp::Less, 0);
+                        let put = TxnOp::put(key.as_str(), "", None);
+                        let txn = EtcdTxn::new().when([never]).and_then([put]);
+                        async move { kv(&client).txn(txn).await }
+                    };
+                    match any(&members, ask).await {
+                        Ok(_) => Ok(true),
+                        Err(Failed::Etcd(Error::GRpcStatus(status)))
+                            if status.code() as i32 == PERMISSION_DENIED =>
+                        {
+                            Ok(false)
+                        }
+                        Err(error) => Err(error),
+                    }
+                })
+                .await?;
+            if !may {
+                tracing::warn!(
+                    keys = %self.own,
+                    "no history is kept: the user of etcd may not write there"
+                );
             }
-        })
-        .await
+            Ok(may)
+        });
+        asked.await.copied()
+    }
+
+    fn largest_write(&self) -> Option<usize> {
+        Some(LARGEST_WRITE)
+    }
+
+    fn is_shared(&self) -> bool {
+        true
     }
 
     async fn versions(&self, at: u64) -> Result<Option<Versions>, StoreError> {
@@ -245,18 +360,14 @@ impl Store for Etcd {
     }
 
     async fn get(&self, path: &str) -> Result<Option<Item>, StoreError> {
-        let (members, own, key) = (
-            Arc::clone(&self.members),
-            self.prefix.clone(),
-            self.key(path),
-        );
+        let (members, place, key) = (Arc::clone(&self.members), self.place(), self.key(path));
         self.run("cannot read etcd", async move {
             let get = |client: Client| {
                 let key = key.clone();
                 async move { kv(&client).get(key, None).await }
             };
             let (_, found) = any(&members, get).await?;
-            Ok(found.kvs().first().and_then(|kv| item(&own, kv)))
+            Ok(found.kvs().first().and_then(|kv| place.item(kv)))
         })
         .await
     }
@@ -276,12 +387,12 @@ impl Store for Etcd {
     }
 
     async fn commit(&self, txn: Txn) -> Result<Commit, StoreError> {
-        if txn.ops.len() > MOST_CHANGES || txn.guards.len() > MOST_CHANGES {
+        if txn.ops.len() > MOST_CHANGES || txn.guards.len() > LEVEL_OPS {
             let text = format!("etcd takes at most {MOST_CHANGES} changes at once");
             return Err(StoreError::plain(text));
         }
         let compares: Vec<Compare> = txn.guards.iter().map(|guard| self.compare(guard)).collect();
-        let (members, prefix) = (Arc::clone(&self.members), self.prefix.clone());
+        let (members, place) = (Arc::clone(&self.members), self.place());
         let limit = self.timeout;
         let write = move |client: Client| async move {
             let mut ops = Vec::new();
@@ -296,16 +407,16 @@ impl Store for Etcd {
                             }
                             None => None,
                         };
-                        TxnOp::put(format!("{prefix}{path}"), text, options)
+                        TxnOp::put(place.key(&path), text, options)
                     }
-                    Op::Delete(path) => TxnOp::delete(format!("{prefix}{path}"), None),
+                    Op::Delete(path) => TxnOp::delete(place.key(&path), None),
                     Op::DeleteAll(start) => {
                         let below = DeleteOptions::new().with_prefix();
-                        TxnOp::delete(format!("{prefix}{start}"), Some(below))
+                        TxnOp::delete(place.key(&start), Some(below))
                     }
                 });
             }
-            let txn = EtcdTxn::new().when(compares).and_then(ops);
+            let txn = EtcdTxn::new().when(compares).and_then(in_levels(ops));
             kv(&client).txn(txn).await
         };
         self.run("cannot write to etcd", async move {

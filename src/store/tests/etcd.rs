@@ -92,6 +92,8 @@ fn as_memory() {
     let runtime = { runtime }.enable_all().build().unwrap();
     runtime.block_on(until_it_answers(&store));
     runtime.block_on(suite(&store));
+    runtime.block_on(keeps_apart(&store));
+    runtime.block_on(all_or_nothing(&store));
     runtime.block_on(silent_and_ahead(&store));
     runtime.block_on(large_and_compacted(&store, &server.url));
 }
@@ -137,7 +139,7 @@ async fn silent_and_ahead(store: &Etcd) {
     assert_eq!(then.items.len() + 1, listing.items.len());
     assert_ne!(listing.identity, 0);
     // More than etcd takes is said before it is sent.
-    let ops = (0..129).map(|n| Op::Delete(format!("a/{n}")));
+    let ops = (0..3845).map(|n| Op::Delete(format!("a/{n}")));
     let txn = Txn {
         ops: ops.collect(),
         ..Txn::default()
@@ -148,7 +150,7 @@ async fn silent_and_ahead(store: &Etcd) {
             .await
             .unwrap_err()
             .chain()
-            .contains("at most 128")
+            .contains("at most 3844")
     );
 }
 

@@ -1,0 +1,457 @@
+//! lockgate's own part of the Admin API, below `/lockgate/v1`: changes one can trust.
+//!
+//! | request | answer |
+//! |---|---|
+//! | `POST plan` | what an order would change, field by field; a viewer may ask, too |
+//! | `POST apply` | the same, carried out: all of it or nothing |
+//! | `GET history`, `GET history/N` | who changed what when |
+//! | `POST rollback` | back to a revision, or one change taken back |
+//! | `GET confirm`, `POST confirm` | what goes back by itself, and that it stays |
+
+use std::sync::Arc;
+
+use lockgate_plugin::{Problem, Problems};
+use serde_json::{Value, json};
+
+use super::Admin;
+use super::request::Request;
+use super::write::{Failure, TRIES};
+use crate::changes::draft::{Draft, Rules, Step, draft};
+use crate::changes::history::{self, Author, Generation};
+use crate::changes::pending::{self, Pending};
+use crate::changes::{Confirm, Want, affected, order};
+use crate::endpoint::Answer;
+use crate::observe::recent::Routes;
+use crate::store::{Commit, Guard, Listing, Op, StoreError};
+
+type Ended<T> = Result<T, Failure>;
+
+/// A draft, and what it has to do with requests.
+pub(super) struct Drafted {
+    draft: Draft,
+    /// The routes it touches; `None` for all.
+    routes: Option<Vec<String>>,
+}
+
+/// What is done besides the changes themselves.
+struct Around<'a> {
+    author: &'a Author,
+    confirm: Option<Confirm>,
+    /// What waits already, and ceases to.
+    settles: Option<u64>,
+}
+
+impl Admin {
+    /// Answers below `/lockgate/v1`.
+    pub(super) async fn own(&self, request: &Request) -> Answer {
+        let method = request.method.as_str();
+        let done = match (method, request.segment(0), request.segment(1)) {
+            ("POST", Some("plan"), None) => self.plan(request).await,
+            ("POST", Some("apply"), None) => self.apply(request).await,
+            ("GET", Some("history"), None) => self.list_history().await,
+            ("GET", Some("history"), Some(revision)) => self.show_history(revision).await,
+            ("POST", Some("rollback"), None) => self.rollback(request).await,
+            ("GET", Some("confirm"), None) => self.show_pending().await,
+            ("POST", Some("confirm"), None) => self.confirm(request).await,
+            _ => Err(Answer::error(404, NOT_FOUND).into()),
+        };
+        match done {
+            Ok(answer) | Err(Failure::Answer(answer)) => answer.unversioned(),
+            Err(Failure::Store(error)) => super::unavailable(&error).unversioned(),
+        }
+    }
+
+    async fn plan(&self, request: &Request) -> Ended<Answer> {
+        let order = order(&body(request)?).map_err(|p| refused(&p))?;
+        let listing = Arc::new(self.store.list("").await?);
+        if let Some(expected) = order.expected {
+            self.not_moved(expected, &listing).await?;
+        }
+        let drafted = self
+            .drafted(order.wants, order.whole, &listing, request.now)
+            .await?;
+        Ok(Answer::json(200, shown(&drafted).to_string()))
+    }
+
+    async fn apply(&self, request: &Request) -> Ended<Answer> {
+        self.writes_singly()?;
+        let order = order(&body(request)?).map_err(|p| refused(&p))?;
+        let author = request.author("apply".to_owned(), order.comment.clone());
+        let turn = self.turn.lock().await;
+        for _ in 0..TRIES {
+            let listing = Arc::new(self.store.list("").await?);
+            if let Some(expected) = order.expected {
+                self.not_moved(expected, &listing).await?;
+            }
+            let drafted = self
+                .drafted(order.wants.clone(), order.whole, &listing, request.now)
+                .await?;
+            let around = Around {
+                author: &author,
+                confirm: order.confirm,
+                settles: None,
+            };
+            if let Some(revision) = self.carry_out(&drafted, &around).await? {
+                drop(turn);
+                return Ok(self.carried_out(&drafted, revision, order.confirm).await);
+            }
+        }
+        Err(Answer::error(503, "others write all the time: try again").into())
+    }
+
+    async fn rollback(&self, request: &Request) -> Ended<Answer> {
+        self.writes_singly()?;
+        let wish = Rollback::read(&body(request)?).map_err(|p| refused(&p))?;
+        let turn = self.turn.lock().await;
+        for _ in 0..TRIES {
+            let listing = Arc::new(self.store.list("").await?);
+            if let Some(expected) = wish.expected {
+                self.not_moved(expected, &listing).await?;
+            }
+            let known = history::generations(&*self.store).await?;
+            let wants = wish.wants(&known, &listing).map_err(|p| refused(&p))?;
+            let drafted = self.drafted(wants.1, false, &listing, request.now).await?;
+            let author = request.author(wants.0, wish.comment.clone());
+            let waits = pending::read(&*self.store).await?;
+            let waits = waits.map(|(item, _)| item.modified);
+            let around = Around {
+                author: &author,
+                confirm: None,
+                // What is taken back need not be confirmed.
+                settles: waits.filter(|revision| wish.covers(*revision)),
+            };
+            if let Some(revision) = self.carry_out(&drafted, &around).await? {
+                drop(turn);
+                return Ok(self.carried_out(&drafted, revision, None).await);
+            }
+        }
+        Err(Answer::error(503, "others write all the time: try again").into())
+    }
+
+    /// Makes a draft, beside the thread that serves the Admin API: of a large order it takes a while.
+    async fn drafted(
+        &self,
+        wants: Vec<Want>,
+        whole: bool,
+        listing: &Arc<Listing>,
+        now: u64,
+    ) -> Ended<Drafted> {
+        let _turn = self.orders.acquire().await;
+        let (checker, keyring) = (Arc::clone(&self.checker), self.keyring.clone());
+        let listing = Arc::clone(listing);
+        let made = tokio::task::spawn_blocking(move || {
+            let rules = Rules {
+                keyring: &keyring,
+                catalogue: checker.catalogue(),
+                check: &|key, value| checker.problems(key, value),
+                now,
+            };
+            let draft = draft(wants, whole, &listing, &rules)?;
+            let routes = affected(&draft.steps, &listing, &rules);
+            Ok::<_, Problems>(Drafted { draft, routes })
+        });
+        let made = made
+            .await
+            .map_err(|e| StoreError::new("the order was not worked out", e))?;
+        Ok(made.map_err(|problems| refused(&problems))?)
+    }
+
+    /// Writes a draft; gives the revision. `None` when something was written in between.
+    async fn carry_out(&self, drafted: &Drafted, around: &Around<'_>) -> Ended<Option<u64>> {
+        let draft = &drafted.draft;
+        if draft.steps.is_empty() && around.settles.is_none() {
+            return Ok(Some(draft.revision));
+        }
+        if let Some(most) = self
+            .store
+            .largest_write()
+            .filter(|most| draft.bytes() > *most)
+        {
+            let text = format!(
+                "the change has {} bytes, of which this store takes {most} at once: make it in parts",
+                draft.bytes()
+            );
+            return Err(Answer::bad(text).into());
+        }
+        let mut txn = draft.txn();
+        let waits = Guard::Absent(pending::PATH.to_owned());
+        if let Some(revision) = around.settles {
+            txn.guards
+                .push(Guard::Modified(pending::PATH.to_owned(), revision));
+            txn.ops.push(Op::Delete(pending::PATH.to_owned()));
+        }
+        let old = |path: &str| {
+            let step = draft.steps.iter().find(|step| step.path == path);
+            step.and_then(|step| step.old.clone())
+        };
+        let (store, limits) = (&*self.store, self.history);
+        let entry = history::record_known(store, limits, &mut txn, around.author, old).await?;
+        if let Some(confirm) = around.confirm {
+            if let Some((item, _)) = pending::read(store).await? {
+                let text = format!(
+                    "revision {} waits for its confirmation: confirm it or go back first",
+                    item.modified
+                );
+                return Err(Answer::error(409, text).into());
+            }
+            let Some(entry) = entry else {
+                let text = "nothing can go back by itself: this store keeps no history";
+                return Err(Answer::bad(text).into());
+            };
+            txn.guards.push(waits);
+            txn.ops.push(
+                self.pending(drafted, confirm, entry, around.author.now)
+                    .op()?,
+            );
+        }
+        Ok(match self.store.commit(txn).await? {
+            Commit::Done(revision) => Some(revision),
+            Commit::Refused => None,
+        })
+    }
+
+    fn pending(&self, drafted: &Drafted, confirm: Confirm, entry: String, now: u64) -> Pending {
+        let routes = drafted.routes.clone();
+        let recent = self.recent.as_ref();
+        let before = recent.map(|recent| recent.share(&Routes::new(routes.as_deref())));
+        Pending {
+            deadline: now.saturating_add(confirm.within_seconds.saturating_mul(1000)),
+            entry,
+            routes,
+            error_rise: confirm.error_rise,
+            before: before.unwrap_or_default(),
+        }
+    }
+
+    /// The answer to what was carried out, once requests see it.
+    async fn carried_out(
+        &self,
+        drafted: &Drafted,
+        revision: u64,
+        confirm: Option<Confirm>,
+    ) -> Answer {
+        let changed = !drafted.draft.steps.is_empty();
+        if changed {
+            self.in_use(revision).await;
+        }
+        let mut answer = shown(drafted);
+        answer["revision"] = json!(revision);
+        if let (Some(confirm), true) = (confirm, changed) {
+            self.wake.notify_one();
+            answer["confirm"] = json!({ "within_seconds": confirm.within_seconds,
+                "error_rise_percent": confirm.error_rise });
+        }
+        Answer::json(200, answer.to_string())
+    }
+
+    async fn list_history(&self) -> Ended<Answer> {
+        let known = history::generations(&*self.store).await?;
+        let list: Vec<Value> = known.iter().map(Generation::summary).collect();
+        let body = json!({ "revision": self.store.revision().await?, "history": list });
+        Ok(Answer::json(200, body.to_string()))
+    }
+
+    async fn show_history(&self, revision: &str) -> Ended<Answer> {
+        let known = history::generations(&*self.store).await?;
+        let found = known.iter().find(|g| g.revision.to_string() == revision);
+        match found {
+            Some(found) => Ok(Answer::json(200, found.shown(&self.keyring).to_string())),
+            None => {
+                let text = format!("no change in the history has the revision {revision}");
+                Err(Answer::error(404, text).into())
+            }
+        }
+    }
+
+    async fn show_pending(&self) -> Ended<Answer> {
+        let waits = pending::read(&*self.store).await?;
+        let waits = waits.map(|(item, pending)| pending.shown(item.modified, history::now()));
+        Ok(Answer::json(200, json!({ "waits": waits }).to_string()))
+    }
+
+    async fn confirm(&self, request: &Request) -> Ended<Answer> {
+        let body = match request.body.is_empty() {
+            true => json!({}),
+            false => body(request)?,
+        };
+        let wanted = body.get("revision").filter(|value| !value.is_null());
+        let _turn = self.turn.lock().await;
+        for _ in 0..TRIES {
+            let Some((item, _)) = pending::read(&*self.store).await? else {
+                let text = "nothing waits for a confirmation: it was confirmed, or went back";
+                return Err(Answer::error(404, text).into());
+            };
+            let revision = item.modified;
+            if wanted.is_some_and(|wanted| wanted.as_u64() != Some(revision)) {
+                let text = format!("what waits for a confirmation is revision {revision}");
+                return Err(Answer::error(409, text).into());
+            }
+            let mut txn = crate::store::Txn::delete(pending::PATH)
+                .when(Guard::Modified(pending::PATH.to_owned(), revision));
+            let author = request.author(format!("confirm {revision}"), None);
+            let (store, limits) = (&*self.store, self.history);
+            history::record_known(store, limits, &mut txn, &author, |_| None).await?;
+            if let Commit::Done(now) = self.store.commit(txn).await? {
+                self.wake.notify_one();
+                let body = json!({ "confirmed": revision, "revision": now });
+                return Ok(Answer::json(200, body.to_string()));
+            }
+        }
+        Err(Answer::error(503, "others write all the time: try again").into())
+    }
+
+    /// Where the whole configuration is sent by one client, others would only be in its way.
+    fn writes_singly(&self) -> Ended<()> {
+        if self.standalone.is_some() {
+            let text = "the whole configuration is sent by PUT /apisix/admin/configs here: \
+                        change it where it comes from";
+            return Err(Answer::bad(text).into());
+        }
+        Ok(())
+    }
+
+    /// Refuses when something was written after a revision.
+    async fn not_moved(&self, expected: u64, listing: &Listing) -> Ended<()> {
+        if expected > listing.revision {
+            let now = listing.revision;
+            let text = format!("revision {expected} is not there yet; the store is at {now}");
+            return Err(Answer::error(409, text).into());
+        }
+        let known = history::generations(&*self.store).await?;
+        let later = known.iter().rev().find(|g| g.revision > expected);
+        let mut what = later.map(|g| {
+            let Generation {
+                revision, entry, ..
+            } = g;
+            let who = entry.key.as_deref().unwrap_or("somebody");
+            let when = history::time(entry.at);
+            format!("revision {revision}, {} by {who} at {when}", entry.action)
+        });
+        if what.is_none() {
+            let items = listing.items.iter();
+            let item = items.max_by_key(|item| item.modified);
+            let item = item.filter(|item| item.modified > expected);
+            what = item.map(|item| format!("revision {}, {}", item.modified, item.path));
+        }
+        match what {
+            None => Ok(()),
+            Some(what) => {
+                let body = json!({
+                    "error_msg": format!("the configuration has changed since revision {expected}: {what}"),
+                    "expected_revision": expected,
+                    "revision": listing.revision,
+                });
+                Err(Answer::json(409, body.to_string()).into())
+            }
+        }
+    }
+}
+
+const NOT_FOUND: &str = "not found: try plan, apply, history, rollback, confirm";
+
+/// What a rollback asks for.
+struct Rollback {
+    to: Option<u64>,
+    undo: Option<u64>,
+    expected: Option<u64>,
+    comment: Option<String>,
+}
+
+impl Rollback {
+    fn read(body: &Value) -> Result<Rollback, Problems> {
+        let Value::Object(map) = body else {
+            return Err(Problem::new("", "expected an object with `to` or `undo`").into());
+        };
+        let mut out = Problems::default();
+        for (name, value) in map {
+            let fits = match name.as_str() {
+                "to" | "undo" | "expected_revision" => value.is_u64(),
+                "comment" => value.as_str().is_some_and(|text| text.len() <= 1000),
+                _ => {
+                    let text = format!("unknown key `{name}`");
+                    let allowed = "allowed: to, undo, expected_revision, comment";
+                    out.push(Problem::new(name.as_str(), text).hint(allowed));
+                    continue;
+                }
+            };
+            if !fits && !value.is_null() {
+                out.add(name, "expected a revision, or a short text as the comment");
+            }
+        }
+        let number = |name: &str| map.get(name).and_then(Value::as_u64);
+        let rollback = Rollback {
+            to: number("to"),
+            undo: number("undo"),
+            expected: number("expected_revision"),
+            comment: map
+                .get("comment")
+                .and_then(Value::as_str)
+                .map(str::to_owned),
+        };
+        if rollback.to.is_some() == rollback.undo.is_some() {
+            out.add(
+                "",
+                "give `to`, the revision to go back to, or `undo`, the change to take back",
+            );
+        }
+        out.into_result().map(|()| rollback)
+    }
+
+    /// What it is called in the history, and what it wants.
+    fn wants(
+        &self,
+        known: &[Generation],
+        listing: &Listing,
+    ) -> Result<(String, Vec<Want>), Problems> {
+        match (self.to, self.undo) {
+            (Some(to), _) => {
+                let wants = history::back_to(known, to, listing)?;
+                Ok((format!("rollback to {to}"), wants))
+            }
+            (_, Some(undo)) => {
+                let wants = history::undo(known, undo, listing)?;
+                Ok((format!("undo {undo}"), wants))
+            }
+            (None, None) => Ok((String::new(), Vec::new())),
+        }
+    }
+
+    /// Whether it takes a change back.
+    fn covers(&self, revision: u64) -> bool {
+        self.to.is_some_and(|to| revision > to) || self.undo == Some(revision)
+    }
+}
+
+fn body(request: &Request) -> Result<Value, Answer> {
+    request
+        .document()?
+        .ok_or_else(|| Answer::bad("invalid request body: empty request body"))
+}
+
+/// What is wrong, with every place.
+fn refused(problems: &Problems) -> Answer {
+    let list: Vec<Value> = problems
+        .iter()
+        .map(|p| json!({ "path": p.path, "message": p.message, "hint": p.hint }))
+        .collect();
+    let first = problems.iter().next().map(Problem::to_string);
+    let mut text = first.unwrap_or_default();
+    if problems.len() > 1 {
+        text.push_str(&format!("; and {} more", problems.len() - 1));
+    }
+    Answer::json(
+        400,
+        json!({ "error_msg": text, "problems": list }).to_string(),
+    )
+}
+
+fn shown(drafted: &Drafted) -> Value {
+    let Drafted { draft, routes } = drafted;
+    let changes: Vec<Value> = draft.steps.iter().map(Step::shown).collect();
+    json!({
+        "revision": draft.revision,
+        "changes": changes,
+        "unchanged": draft.unchanged,
+        "routes": routes.as_ref().map_or(json!("all"), |routes| json!(routes)),
+    })
+}

@@ -1,0 +1,544 @@
+//! Every change that was accepted: who, when, from where, and each resource before and after.
+//!
+//! An entry is written in the transaction of its change, so there is none without the other, and its
+//! number is the revision which that transaction made: what resources call `modifiedIndex`.
+//! Resources are in it as the store holds them, encrypted where it encrypts.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use chrono::{DateTime, SecondsFormat};
+use lockgate_plugin::{Problem, Problems};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::diff::{Field, Shown, fields};
+use super::order::{Want, What};
+use crate::config::keyring::Keyring;
+use crate::config::kind::Key;
+use crate::store::{Guard, Item, Listing, OWN, Op, Store, StoreError, Txn};
+
+/// Where entries are, as [`Guard::Unchanged`] names it.
+pub const FOLDER: &str = "lockgate/history";
+/// Old entries that one change removes: when the limits were lowered it takes several.
+const MOST_PRUNED: usize = 32;
+
+/// How much is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Changes.
+    pub generations: usize,
+    /// Bytes of all of them together.
+    pub bytes: usize,
+}
+
+/// Who makes a change, and how.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Author {
+    /// The name of the key.
+    pub key: Option<String>,
+    /// The client's address.
+    pub client: Option<String>,
+    /// What was asked for: `PUT /apisix/admin/routes/1`, `apply`.
+    pub action: String,
+    /// Why.
+    pub comment: Option<String>,
+    /// Milliseconds since 1970.
+    pub now: u64,
+}
+
+/// A change.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Entry {
+    /// When, in milliseconds since 1970.
+    pub at: u64,
+    /// See [`Author`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// See [`Author`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client: Option<String>,
+    /// See [`Author`].
+    pub action: String,
+    /// See [`Author`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub comment: Option<String>,
+    /// How much of each resource is kept.
+    pub kept: Kept,
+    /// What changed.
+    pub changes: Vec<Changed>,
+}
+
+/// How much of each resource is kept: large changes have no room in the transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kept {
+    /// What was there and what is.
+    Both,
+    /// What was there: enough to go back.
+    Before,
+    /// Only names.
+    Nothing,
+}
+
+/// One resource of a change.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Changed {
+    /// Where the store has it.
+    pub path: String,
+    /// Whether it is gone.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub gone: bool,
+    /// Whether it was made.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub made: bool,
+    /// The text that was there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub before: Option<String>,
+    /// The text that is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after: Option<String>,
+}
+
+/// An entry and its number.
+#[derive(Clone, Debug)]
+pub struct Generation {
+    /// The revision of the change.
+    pub revision: u64,
+    /// Where the store has it.
+    pub path: String,
+    /// The change.
+    pub entry: Entry,
+}
+
+/// Adds to a transaction what makes it part of the history, and gives where. Reads what is there
+/// before, which the transaction then insists on. `None` when the store keeps no history.
+///
+/// # Errors
+/// When the store cannot be read.
+pub async fn record(
+    store: &dyn Store,
+    limits: Limits,
+    txn: &mut Txn,
+    author: &Author,
+) -> Result<Option<String>, StoreError> {
+    if limits.generations == 0 || txn.ops.is_empty() || !store.keeps_own().await? {
+        return Ok(None);
+    }
+    let mut changes = Vec::with_capacity(txn.ops.len());
+    for at in 0..txn.ops.len() {
+        let path = path_of(&txn.ops[at]).to_owned();
+        if path.starts_with(OWN) {
+            continue;
+        }
+        if let Op::DeleteAll(_) = txn.ops[at] {
+            let gone = store.list(&path).await?.items;
+            changes.extend(gone.iter().map(deleted));
+            continue;
+        }
+        let before = store.get(&path).await?;
+        insist(txn, &path, before.as_ref());
+        changes.push(changed(&txn.ops[at], before.as_ref()));
+    }
+    write(store, limits, txn, author, changes).await.map(Some)
+}
+
+/// The same when what is there before is known, and the transaction insists on it already.
+///
+/// # Errors
+/// When the store cannot be read.
+pub async fn record_known(
+    store: &dyn Store,
+    limits: Limits,
+    txn: &mut Txn,
+    author: &Author,
+    before: impl Fn(&str) -> Option<Item>,
+) -> Result<Option<String>, StoreError> {
+    if limits.generations == 0 || !store.keeps_own().await? {
+        return Ok(None);
+    }
+    let resources = txn.ops.iter().filter(|op| !path_of(op).starts_with(OWN));
+    let changes = resources
+        .map(|op| changed(op, before(path_of(op)).as_ref()))
+        .collect();
+    write(store, limits, txn, author, changes).await.map(Some)
+}
+
+fn path_of(op: &Op) -> &str {
+    match op {
+        Op::Put { path, .. } | Op::Delete(path) | Op::DeleteAll(path) => path,
+    }
+}
+
+/// Adds the condition that what was read is still there, unless there is one.
+fn insist(txn: &mut Txn, path: &str, before: Option<&Item>) {
+    let known = txn.guards.iter().any(
+        |guard| matches!(guard, Guard::Modified(known, _) | Guard::Absent(known) if known == path),
+    );
+    if !known {
+        txn.guards.push(match before {
+            Some(item) => Guard::Modified(path.to_owned(), item.modified),
+            None => Guard::Absent(path.to_owned()),
+        });
+    }
+}
+
+fn changed(op: &Op, before: Option<&Item>) -> Changed {
+    let after = match op {
+        Op::Put { text, .. } => Some(text.clone()),
+        Op::Delete(_) | Op::DeleteAll(_) => None,
+    };
+    Changed {
+        path: path_of(op).to_owned(),
+        gone: after.is_none(),
+        made: before.is_none(),
+        before: before.map(|item| item.text.to_string()),
+        after,
+    }
+}
+
+fn deleted(item: &Item) -> Changed {
+    Changed {
+        path: item.path.to_string(),
+        gone: true,
+        before: Some(item.text.to_string()),
+        ..Changed::default()
+    }
+}
+
+async fn write(
+    store: &dyn Store,
+    limits: Limits,
+    txn: &mut Txn,
+    author: &Author,
+    changes: Vec<Changed>,
+) -> Result<String, StoreError> {
+    let mut entry = Entry {
+        at: author.now,
+        key: author.key.clone(),
+        client: author.client.clone(),
+        action: author.action.clone(),
+        comment: author.comment.clone(),
+        kept: Kept::Both,
+        changes,
+    };
+    let length = |op: &Op| match op {
+        Op::Put { path, text, .. } => path.len() + text.len(),
+        Op::Delete(path) | Op::DeleteAll(path) => path.len(),
+    };
+    let written: usize = txn.ops.iter().map(length).sum();
+    let room = store
+        .largest_write()
+        .map(|most| most.saturating_sub(written));
+    let text = fitted(&mut entry, room.unwrap_or(limits.bytes).min(limits.bytes))?;
+    let path = name(author.now, text.len());
+    prune(store, limits, text.len(), txn).await?;
+    txn.ops.push(Op::Put {
+        path: path.clone(),
+        text,
+        ttl: None,
+    });
+    Ok(path)
+}
+
+/// The text of an entry, with as much of the resources as there is room for.
+fn fitted(entry: &mut Entry, room: usize) -> Result<String, StoreError> {
+    loop {
+        let text = serde_json::to_string(entry)
+            .map_err(|e| StoreError::new("the history cannot be written", e))?;
+        if text.len() <= room || entry.kept == Kept::Nothing {
+            return Ok(text);
+        }
+        let next = match entry.kept {
+            Kept::Both => Kept::Before,
+            _ => Kept::Nothing,
+        };
+        entry.kept = next;
+        for change in &mut entry.changes {
+            change.after = None;
+            if next == Kept::Nothing {
+                change.before = None;
+            }
+        }
+    }
+}
+
+/// A path that no other entry has; its end is how long the entry is.
+fn name(now: u64, bytes: usize) -> String {
+    let random: u32 = rand::random();
+    format!("{FOLDER}/{now:015}-{random:08x}-{bytes}")
+}
+
+fn bytes_of(path: &str) -> usize {
+    let end = path.rsplit('-').next();
+    end.and_then(|end| end.parse().ok()).unwrap_or(0)
+}
+
+/// Adds the removal of the oldest entries, so that a new one of so many bytes has room.
+async fn prune(
+    store: &dyn Store,
+    limits: Limits,
+    bytes: usize,
+    txn: &mut Txn,
+) -> Result<(), StoreError> {
+    let mut held = store.names(&format!("{FOLDER}/")).await?.items;
+    held.sort_by_key(|item| item.created);
+    let mut left = held.len() + 1;
+    let mut all = bytes + held.iter().map(|item| bytes_of(&item.path)).sum::<usize>();
+    let too_much = |left: usize, all: usize| left > limits.generations || all > limits.bytes;
+    if !too_much(left, all) {
+        return Ok(());
+    }
+    // What may go back by itself needs its entry.
+    let pending = super::pending::read(store).await?;
+    let pending = pending.map(|(_, pending)| pending.entry);
+    for item in held.iter().take(MOST_PRUNED) {
+        if !too_much(left, all) {
+            break;
+        }
+        if pending.as_deref() != Some(&*item.path) {
+            txn.ops.push(Op::Delete(item.path.to_string()));
+            left -= 1;
+            all -= bytes_of(&item.path);
+        }
+    }
+    Ok(())
+}
+
+/// All entries, the newest first.
+///
+/// # Errors
+/// When the store cannot be read.
+pub async fn generations(store: &dyn Store) -> Result<Vec<Generation>, StoreError> {
+    let mut items = store.list(&format!("{FOLDER}/")).await?.items;
+    items.sort_by_key(|item| std::cmp::Reverse(item.created));
+    Ok(items.iter().map(generation).collect())
+}
+
+fn generation(item: &Item) -> Generation {
+    let unreadable = |error: serde_json::Error| Entry {
+        at: 0,
+        key: None,
+        client: None,
+        action: format!("not readable: {error}"),
+        comment: None,
+        kept: Kept::Nothing,
+        changes: Vec::new(),
+    };
+    Generation {
+        revision: item.created,
+        path: item.path.to_string(),
+        entry: serde_json::from_str(&item.text).unwrap_or_else(unreadable),
+    }
+}
+
+/// The entry at a path.
+///
+/// # Errors
+/// When the store cannot be read.
+pub async fn at(store: &dyn Store, path: &str) -> Result<Option<Generation>, StoreError> {
+    Ok(store.get(path).await?.as_ref().map(generation))
+}
+
+impl Generation {
+    /// As JSON, without what the resources held.
+    pub fn summary(&self) -> Value {
+        let Entry { changes, .. } = &self.entry;
+        let named =
+            |change: &Changed| json!({ "action": change.action(), "resource": change.path });
+        self.with(&changes.iter().map(named).collect::<Vec<_>>())
+    }
+
+    /// As JSON, with every field that changed.
+    pub fn shown(&self, keyring: &Keyring) -> Value {
+        let changes = self.entry.changes.iter();
+        self.with(
+            &changes
+                .map(|change| change.shown(keyring))
+                .collect::<Vec<_>>(),
+        )
+    }
+
+    fn with(&self, changes: &[Value]) -> Value {
+        let Entry {
+            at,
+            key,
+            client,
+            action,
+            comment,
+            kept,
+            ..
+        } = &self.entry;
+        json!({
+            "revision": self.revision,
+            "time": time(*at),
+            "key": key,
+            "client": client,
+            "action": action,
+            "comment": comment,
+            "kept": kept,
+            "changes": changes,
+        })
+    }
+}
+
+/// A time for people: UTC, to the second.
+pub fn time(millis: u64) -> String {
+    let at = i64::try_from(millis)
+        .ok()
+        .and_then(DateTime::from_timestamp_millis);
+    at.map(|at| at.to_rfc3339_opts(SecondsFormat::Secs, true))
+        .unwrap_or_default()
+}
+
+/// Milliseconds since 1970.
+pub fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    let since = since.unwrap_or(Duration::ZERO);
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+impl Changed {
+    /// `create`, `update` or `delete`.
+    pub fn action(&self) -> &'static str {
+        match (self.made, self.gone) {
+            (_, true) => "delete",
+            (true, _) => "create",
+            _ => "update",
+        }
+    }
+
+    fn shown(&self, keyring: &Keyring) -> Value {
+        let Some(key) = Key::from_path(&self.path) else {
+            return json!({ "action": self.action(), "resource": self.path, "fields": [] });
+        };
+        let shown = |text: &Option<String>| {
+            let mut value = serde_json::from_str(text.as_deref()?).unwrap_or(Value::Null);
+            keyring.open(&key, &mut value);
+            Some(Shown::new(&key, &value))
+        };
+        let fields = match (shown(&self.before), shown(&self.after)) {
+            (Some(before), Some(after)) => fields(&before, &after),
+            (None, None) => Vec::new(),
+            (before, after) => vec![Field {
+                path: String::new(),
+                before: before.map(|shown| shown.value().clone()),
+                after: after.map(|shown| shown.value().clone()),
+            }],
+        };
+        let fields: Vec<Value> = fields.iter().map(Field::shown).collect();
+        json!({ "action": self.action(), "resource": self.path, "fields": fields })
+    }
+}
+
+/// What leads back to a revision: what is there then is what was there right after that write.
+///
+/// # Errors
+/// When the history does not reach so far back.
+pub fn back_to(
+    generations: &[Generation],
+    revision: u64,
+    listing: &Listing,
+) -> Result<Vec<Want>, Problems> {
+    let refuse = |text: String| Err(Problem::new("to", text).into());
+    if revision > listing.revision {
+        let now = listing.revision;
+        return refuse(format!(
+            "revision {revision} is not there yet; the store is at {now}"
+        ));
+    }
+    let Some(oldest) = generations.last() else {
+        return refuse("there is no history".to_owned());
+    };
+    // One before the oldest is what that one began with.
+    if revision.saturating_add(1) < oldest.revision {
+        return refuse(format!(
+            "the history begins at revision {}, and does not know what was there at {revision}",
+            oldest.revision
+        ));
+    }
+    let mut wanted: BTreeMap<&str, Option<&str>> = BTreeMap::new();
+    for generation in generations.iter().filter(|g| g.revision > revision) {
+        let entry = &generation.entry;
+        if entry.kept == Kept::Nothing {
+            return refuse(too_large(generation));
+        }
+        // Older ones come later, and have the last word.
+        let before = entry.changes.iter();
+        wanted.extend(before.map(|change| (&*change.path, change.before.as_deref())));
+    }
+    // What is gone again by itself needs no deletion.
+    wanted.retain(|path, text| text.is_some() || listing.find(path).is_some());
+    Ok(wanted
+        .into_iter()
+        .filter_map(|(path, text)| want(path, text))
+        .collect())
+}
+
+/// What takes one change back, and leaves later ones to other resources as they are.
+///
+/// # Errors
+/// When it is not known, or something in it was changed again.
+pub fn undo(
+    generations: &[Generation],
+    revision: u64,
+    listing: &Listing,
+) -> Result<Vec<Want>, Problems> {
+    let Some(found) = generations.iter().find(|g| g.revision == revision) else {
+        let text = format!("no change in the history has the revision {revision}");
+        return Err(Problem::new("undo", text).into());
+    };
+    if found.entry.kept == Kept::Nothing {
+        return Err(Problem::new("undo", too_large(found)).into());
+    }
+    let mut out = Problems::default();
+    for change in &found.entry.changes {
+        if is_as_left(change, revision, listing) {
+            continue;
+        }
+        let touches = |g: &&Generation| {
+            g.revision > revision && g.entry.changes.iter().any(|c| c.path == change.path)
+        };
+        let text = match generations.iter().rev().find(touches) {
+            Some(later) => format!(
+                "was changed again at revision {}: go back to a revision before, or undo that first",
+                later.revision
+            ),
+            None => "was changed again by something that keeps no history".to_owned(),
+        };
+        out.add(&change.path, text);
+    }
+    out.into_result()?;
+    Ok(taken_back(&found.entry))
+}
+
+/// Whether a resource is as the change of a revision left it.
+pub(super) fn is_as_left(change: &Changed, revision: u64, listing: &Listing) -> bool {
+    match listing.find(&change.path) {
+        Some(item) => !change.gone && item.modified == revision,
+        None => change.gone,
+    }
+}
+
+/// Everything as it was before a change.
+pub(super) fn taken_back(entry: &Entry) -> Vec<Want> {
+    let changes = entry.changes.iter();
+    changes
+        .filter_map(|change| want(&change.path, change.before.as_deref()))
+        .collect()
+}
+
+fn want(path: &str, text: Option<&str>) -> Option<Want> {
+    Some(Want {
+        key: Key::from_path(path)?,
+        place: path.to_owned(),
+        what: text.map_or(What::Gone, |text| What::Text(text.to_owned())),
+    })
+}
+
+fn too_large(generation: &Generation) -> String {
+    format!(
+        "the change at revision {} was too large to be kept: what was there before it is not known",
+        generation.revision
+    )
+}

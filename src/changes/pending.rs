@@ -1,0 +1,298 @@
+//! A change that goes back by itself: unless somebody confirms it in time, or as soon as its routes
+//! fail more than before.
+//!
+//! That it waits is in the store, written in the transaction of the change. Whoever is alive at the
+//! deadline takes it back, after a restart, too; of several gateways on one store one does, because
+//! each insists that the change still waits.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockgate_plugin::Problems;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+
+use super::draft::{Draft, Rules, draft};
+use super::history::{self, Author, Generation, Limits};
+use super::order::Want;
+use crate::config::catalogue::Catalogue;
+use crate::config::keyring::Keyring;
+use crate::observe::recent::{Recent, Routes, Share};
+use crate::store::{Commit, Guard, Item, Listing, Op, Store, StoreError};
+
+/// Where the store has it.
+pub const PATH: &str = "lockgate/pending";
+/// How often the failures are looked at.
+const LOOK: Duration = Duration::from_secs(1);
+/// How often a shared store is asked whether another gateway's change waits, which may be gone by
+/// its deadline.
+const ASK: Duration = Duration::from_secs(5);
+/// The clock is looked at this often at least: it may have been set.
+const LONGEST: Duration = Duration::from_secs(60);
+/// After a failure of the store.
+const AGAIN: Duration = Duration::from_secs(2);
+/// Answers below which a share of failures says nothing.
+const FEWEST_ANSWERS: u64 = 20;
+
+/// A change that waits.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Pending {
+    /// When it goes back, in milliseconds since 1970.
+    pub deadline: u64,
+    /// Where its entry in the history is.
+    pub entry: String,
+    /// The routes it touches; all without a list.
+    pub routes: Option<Vec<String>>,
+    /// How many percentage points the share of 5xx among their answers may rise.
+    pub error_rise: Option<f64>,
+    /// How they were answered before, as far as the gateway that made the change has seen.
+    pub before: Share,
+}
+
+impl Pending {
+    /// The write that makes it wait.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn op(&self) -> Result<Op, StoreError> {
+        let text = serde_json::to_string(self);
+        Ok(Op::Put {
+            path: PATH.to_owned(),
+            text: text.map_err(|e| StoreError::new("what waits cannot be written", e))?,
+            ttl: None,
+        })
+    }
+
+    /// As JSON. `revision` is that of the change.
+    pub fn shown(&self, revision: u64, now: u64) -> Value {
+        json!({
+            "revision": revision,
+            "goes_back_at": history::time(self.deadline),
+            "seconds_left": self.deadline.saturating_sub(now) / 1000,
+            "routes": self.routes,
+            "error_rise_percent": self.error_rise,
+            "before": self.before,
+        })
+    }
+}
+
+/// The change that waits, if one does. Its item was changed last by the revision of the change.
+///
+/// # Errors
+/// When the store cannot be read.
+pub async fn read(store: &dyn Store) -> Result<Option<(Item, Pending)>, StoreError> {
+    let Some(item) = store.get(PATH).await? else {
+        return Ok(None);
+    };
+    let pending = serde_json::from_str(&item.text)
+        .map_err(|e| StoreError::new("the change that waits cannot be read", e))?;
+    Ok(Some((item, pending)))
+}
+
+/// Watches over what waits.
+pub struct Confirmations {
+    /// The store.
+    pub store: Arc<dyn Store>,
+    /// What is encrypted there.
+    pub keyring: Keyring,
+    /// The plugins.
+    pub catalogue: Catalogue,
+    /// How much history is kept.
+    pub limits: Limits,
+    /// Counts failures.
+    pub recent: Arc<Recent>,
+    /// Told when something began or ceased to wait.
+    pub wake: Arc<Notify>,
+}
+
+impl Confirmations {
+    /// Never ends.
+    pub async fn run(self) {
+        loop {
+            let pause = match self.look(history::now()).await {
+                Ok(pause) => pause,
+                Err(error) => {
+                    tracing::warn!(error = %error.chain(), "changes that wait cannot be looked after");
+                    AGAIN
+                }
+            };
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = self.wake.notified() => {}
+            }
+        }
+    }
+
+    /// Takes back what has to go; gives how long nothing will have to be done.
+    async fn look(&self, now: u64) -> Result<Duration, StoreError> {
+        let Some((item, pending)) = read(&*self.store).await? else {
+            self.recent.stop();
+            let shared = self.store.is_shared();
+            return Ok(if shared { ASK } else { LONGEST });
+        };
+        let mut why = None;
+        if now >= pending.deadline {
+            why = Some("it was not confirmed in time".to_owned());
+        } else if let Some(rise) = pending.error_rise {
+            let routes = || Routes::new(pending.routes.as_deref());
+            let after = self.recent.count(item.modified, routes);
+            why = risen(pending.before, after, rise);
+        }
+        let Some(why) = why else {
+            let left = Duration::from_millis(pending.deadline - now);
+            let most = if pending.error_rise.is_some() {
+                LOOK
+            } else {
+                LONGEST
+            };
+            return Ok(left.min(most));
+        };
+        match self.go_back(&item, &pending, &why, now).await? {
+            Commit::Done(_) => self.recent.stop(),
+            Commit::Refused => {}
+        }
+        // Confirmed in this moment, or something else was written: look again.
+        Ok(Duration::ZERO)
+    }
+
+    async fn go_back(
+        &self,
+        item: &Item,
+        pending: &Pending,
+        why: &str,
+        now: u64,
+    ) -> Result<Commit, StoreError> {
+        let revision = item.modified;
+        let listing = self.store.list("").await?;
+        let found = history::at(&*self.store, &pending.entry).await?;
+        let (draft, left) = match &found {
+            Some(found) => self.taken_back(found, revision, &listing, now),
+            // Nothing is known of it any more: somebody removed the history.
+            None => (Draft::default(), Vec::new()),
+        };
+        let mut txn = draft.txn();
+        if draft.steps.is_empty() {
+            txn.guards.clear();
+        }
+        txn.guards.push(Guard::Modified(PATH.to_owned(), revision));
+        txn.ops.push(Op::Delete(PATH.to_owned()));
+        let mut comment = format!("the change of revision {revision} went back: {why}");
+        if !left.is_empty() {
+            comment.push_str("; it stays, because it was changed since or is in use: ");
+            comment.push_str(&left.join(", "));
+        }
+        let author = Author {
+            action: "went back".to_owned(),
+            comment: Some(comment),
+            now,
+            ..Author::default()
+        };
+        let old = |path: &str| {
+            let step = draft.steps.iter().find(|step| step.path == path);
+            step.and_then(|step| step.old.clone())
+        };
+        history::record_known(&*self.store, self.limits, &mut txn, &author, old).await?;
+        let done = self.store.commit(txn).await?;
+        if let Commit::Done(now) = done {
+            let resources = draft.steps.len();
+            tracing::warn!(
+                revision,
+                now,
+                resources,
+                left = %left.join(", "),
+                "a change went back by itself: {why}"
+            );
+        }
+        Ok(done)
+    }
+
+    /// Everything as it was, except what was changed since and what something new refers to: those
+    /// are named.
+    fn taken_back(
+        &self,
+        change: &Generation,
+        revision: u64,
+        listing: &Listing,
+        now: u64,
+    ) -> (Draft, Vec<String>) {
+        let rules = Rules {
+            keyring: &self.keyring,
+            catalogue: &self.catalogue,
+            // It was served before.
+            check: &|_, _| Problems::default(),
+            now: now / 1000,
+        };
+        let mut left = Vec::new();
+        let same = |want: &Want| {
+            let mut changes = change.entry.changes.iter();
+            let change = changes.find(|change| *change.path == want.place);
+            change.is_some_and(|change| history::is_as_left(change, revision, listing))
+        };
+        let (mut wants, changed): (Vec<Want>, Vec<Want>) = history::taken_back(&change.entry)
+            .into_iter()
+            .partition(same);
+        left.extend(changed.into_iter().map(|want| want.place));
+        loop {
+            let problems = match draft(wants.clone(), false, listing, &rules) {
+                Ok(draft) => return (draft, left),
+                Err(problems) => problems,
+            };
+            let of = |want: &Want| {
+                problems.iter().any(|problem| {
+                    let rest = problem.path.strip_prefix(&*want.place);
+                    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+                })
+            };
+            let before = wants.len();
+            wants.retain(|want| {
+                let stays = of(want);
+                if stays {
+                    left.push(want.place.clone());
+                }
+                !stays
+            });
+            if wants.len() == before {
+                left.extend(wants.drain(..).map(|want| want.place));
+                return (Draft::default(), left);
+            }
+        }
+    }
+}
+
+/// Why a change has to go back, when its routes fail more than before.
+fn risen(before: Share, after: Share, rise: f64) -> Option<String> {
+    let enough = after.answers >= FEWEST_ANSWERS;
+    (enough && after.percent() > before.percent() + rise).then(|| {
+        format!(
+            "5xx rose from {:.1}% (of {} answers) to {:.1}% (of {})",
+            before.percent(),
+            before.answers,
+            after.percent(),
+            after.answers
+        )
+    })
+}
+
+#[cfg(test)]
+mod unit {
+    use super::*;
+
+    #[test]
+    fn a_rise_needs_answers() {
+        let share = |answers, errors| Share { answers, errors };
+        let check = |before, after, rise, expected: bool| {
+            assert_eq!(
+                risen(before, after, rise).is_some(),
+                expected,
+                "{before:?} {after:?}"
+            );
+        };
+        check(share(0, 0), share(19, 19), 5.0, false);
+        check(share(0, 0), share(20, 1), 5.0, false);
+        check(share(0, 0), share(20, 2), 5.0, true);
+        check(share(100, 10), share(100, 15), 5.0, false);
+        check(share(100, 10), share(100, 16), 5.0, true);
+        check(share(100, 50), share(100, 1), 0.0, false);
+    }
+}
