@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use lockgate_plugin::request::ServerFacts;
 use lockgate_plugin::{Problem, Problems};
+use lockgate_plugins::observe::prometheus::Metrics;
 use pingora_core::listeners::{ListenerConfig, TcpSocketOptions};
 use pingora_core::protocols::TcpKeepalive;
 use pingora_core::protocols::l4::stream::L4BufferSettings;
@@ -20,6 +21,7 @@ use tokio::sync::Notify;
 
 use crate::admin::{self, Admin, Parts as AdminParts};
 use crate::background;
+use crate::changes::outcomes::Trial;
 use crate::changes::pending::Confirmations;
 use crate::config::graph::Graph;
 use crate::config::keeper::Keeper;
@@ -161,6 +163,7 @@ fn serve(
     let mut core = core(settings, Arc::clone(&live), Arc::clone(&stats))?;
     core.recent = recent.clone();
     let core = Arc::new(core);
+    let checked_by = Arc::clone(&metrics);
     let workshop = workshop(settings, &metrics);
     let read = match &source {
         Source::Store(_, revision) => Some(*revision),
@@ -247,6 +250,7 @@ fn serve(
             workshop,
             history: settings.lockgate.history,
             recent: Some(Arc::clone(recent)),
+            trial: trial(settings, &checked_by)?,
             wake,
             seen: writer.in_use(),
             live: Arc::clone(&live),
@@ -433,6 +437,16 @@ fn listener(listen: &Listen, send: Duration) -> ListenerConfig {
     ListenerConfig::tcp(listen.addr.to_string())
         .tcp_socket_options(options)
         .l4_buffer(L4BufferSettings::new(0, WRITE_BUFFER))
+}
+
+/// What changes are tried with before they are made.
+pub(crate) fn trial(settings: &Settings, metrics: &Arc<Metrics>) -> anyhow::Result<Trial> {
+    let (own, metrics) = (settings.clone(), Arc::clone(metrics));
+    Ok(Trial {
+        workshop: Box::new(move || workshop(&own, &metrics)),
+        mode: settings.router,
+        rules: explain::Rules::of(settings)?,
+    })
 }
 
 fn admin_service(conf: &AdminSettings, admin: Admin) -> anyhow::Result<Service<Endpoint<Admin>>> {

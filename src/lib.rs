@@ -21,6 +21,7 @@ pub mod observe;
 mod open_files;
 mod pace;
 pub mod proxy;
+pub mod remote;
 pub mod router;
 pub mod settings;
 pub mod signals;

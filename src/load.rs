@@ -193,7 +193,8 @@ fn stored(
     })
 }
 
-fn metrics(settings: &Settings) -> Result<Arc<Metrics>, Problems> {
+/// Metrics that nobody has counted into yet.
+pub(crate) fn metrics(settings: &Settings) -> Result<Arc<Metrics>, Problems> {
     let mut out = Problems::default();
     let options = metrics_options(settings);
     let families = {

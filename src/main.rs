@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use lockgate::remote;
 
 /// Built without huge pages: one keeps two MiB for the sake of one small buffer, which was 10 MiB
 /// of 30 after the start.
@@ -61,6 +62,17 @@ enum Command {
     /// Tells what becomes of a request, and why: every route that is looked at and the first condition
     /// that failed, the merged plugins, the upstream and the node. Nothing is sent and no plugin runs.
     Explain(Box<lockgate::explain::Args>),
+    /// Says what a file of changes, or a whole configuration, would change, field by field, and which
+    /// requests would come to something else. Writes nothing.
+    Plan(remote::Plan),
+    /// Changes everything in a file at once, or nothing.
+    Apply(remote::Apply),
+    /// Lists who changed what when, or shows one change.
+    History(remote::History),
+    /// Goes back to a revision, or takes one change back.
+    Rollback(remote::Rollback),
+    /// Lets a change stay that would go back by itself.
+    Confirm(remote::Confirm),
     /// Prints the version.
     Version,
 }
@@ -72,6 +84,11 @@ fn main() -> ExitCode {
         Command::Check { config } => lockgate::inspect::check(&config),
         Command::Routes { config } => lockgate::inspect::routes(&config),
         Command::Explain(args) => lockgate::explain::run(&args),
+        Command::Plan(args) => remote::plan(&args),
+        Command::Apply(args) => remote::apply(&args),
+        Command::History(args) => remote::history(&args),
+        Command::Rollback(args) => remote::rollback(&args),
+        Command::Confirm(args) => remote::confirm(&args),
         Command::Version => lockgate::inspect::version(),
     }
 }

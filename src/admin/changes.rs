@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `POST plan` | what an order would change, field by field; a viewer may ask, too |
 //! | `POST apply` | the same, carried out: all of it or nothing |
+//! | `GET requests` | the latest requests, which plans are tried on |
 //! | `GET history`, `GET history/N` | who changed what when |
 //! | `POST rollback` | back to a revision, or one change taken back |
 //! | `GET confirm`, `POST confirm` | what goes back by itself, and that it stays |
@@ -16,22 +17,16 @@ use serde_json::{Value, json};
 use super::Admin;
 use super::request::Request;
 use super::write::{Failure, TRIES};
-use crate::changes::draft::{Draft, Rules, Step, draft};
+use crate::changes::draft::{Rules, draft};
 use crate::changes::history::{self, Author, Generation};
+use crate::changes::outcomes::{Corpus, located};
 use crate::changes::pending::{self, Pending};
-use crate::changes::{Confirm, Want, affected, order};
+use crate::changes::{Confirm, Drafted, Want, affected, order};
 use crate::endpoint::Answer;
-use crate::observe::recent::Routes;
+use crate::observe::recent::{Routes, Sample};
 use crate::store::{Commit, Guard, Listing, Op, StoreError};
 
 type Ended<T> = Result<T, Failure>;
-
-/// A draft, and what it has to do with requests.
-pub(super) struct Drafted {
-    draft: Draft,
-    /// The routes it touches; `None` for all.
-    routes: Option<Vec<String>>,
-}
 
 /// What is done besides the changes themselves.
 struct Around<'a> {
@@ -48,6 +43,7 @@ impl Admin {
         let done = match (method, request.segment(0), request.segment(1)) {
             ("POST", Some("plan"), None) => self.plan(request).await,
             ("POST", Some("apply"), None) => self.apply(request).await,
+            ("GET", Some("requests"), None) => Ok(self.list_requests()),
             ("GET", Some("history"), None) => self.list_history().await,
             ("GET", Some("history"), Some(revision)) => self.show_history(revision).await,
             ("POST", Some("rollback"), None) => self.rollback(request).await,
@@ -70,7 +66,39 @@ impl Admin {
         let drafted = self
             .drafted(order.wants, order.whole, &listing, request.now)
             .await?;
-        Ok(Answer::json(200, shown(&drafted).to_string()))
+        let mut answer = drafted.shown();
+        answer["requests"] = self.outcomes(drafted, order.requests, listing).await?;
+        Ok(Answer::json(200, answer.to_string()))
+    }
+
+    /// Which of the requests that are given, or were seen lately, would come to something else.
+    async fn outcomes(
+        &self,
+        drafted: Drafted,
+        given: Option<Vec<String>>,
+        listing: Arc<Listing>,
+    ) -> Ended<Value> {
+        let corpus = match (&given, &self.recent) {
+            (Some(lines), _) => Corpus::of_lines("given", lines.iter().map(String::as_str)),
+            (None, Some(recent)) => {
+                let lines: Vec<String> = recent.samples().iter().map(Sample::line).collect();
+                Corpus::of_lines("recent", lines.iter().map(String::as_str))
+            }
+            (None, None) => Corpus::default(),
+        };
+        if corpus.is_empty() {
+            return Ok(Value::Null);
+        }
+        let (trial, keyring) = (Arc::clone(&self.trial), self.keyring.clone());
+        let tried = tokio::task::spawn_blocking(move || {
+            let steps = &drafted.draft.steps;
+            let outcome = trial.run(&listing, &keyring, steps, &corpus);
+            outcome.map_err(|problems| located(problems, steps))
+        });
+        let tried = tried
+            .await
+            .map_err(|e| StoreError::new("the change was not tried", e))?;
+        Ok(tried.map_err(|problems| refused(&problems))?)
     }
 
     async fn apply(&self, request: &Request) -> Ended<Answer> {
@@ -234,7 +262,7 @@ impl Admin {
         if changed {
             self.in_use(revision).await;
         }
-        let mut answer = shown(drafted);
+        let mut answer = drafted.shown();
         answer["revision"] = json!(revision);
         if let (Some(confirm), true) = (confirm, changed) {
             self.wake.notify_one();
@@ -242,6 +270,20 @@ impl Admin {
                 "error_rise_percent": confirm.error_rise });
         }
         Answer::json(200, answer.to_string())
+    }
+
+    fn list_requests(&self) -> Answer {
+        let kept = self.recent.iter().flat_map(|recent| recent.samples());
+        let shown = |sample: Sample| {
+            json!({
+                "time": history::time(sample.at),
+                "request": sample.line(),
+                "route": sample.route,
+                "status": sample.status,
+            })
+        };
+        let list: Vec<Value> = kept.map(shown).collect();
+        Answer::json(200, json!({ "requests": list }).to_string())
     }
 
     async fn list_history(&self) -> Ended<Answer> {
@@ -347,7 +389,7 @@ impl Admin {
     }
 }
 
-const NOT_FOUND: &str = "not found: try plan, apply, history, rollback, confirm";
+const NOT_FOUND: &str = "not found: try plan, apply, history, rollback, confirm, requests, explain";
 
 /// What a rollback asks for.
 struct Rollback {
@@ -443,15 +485,4 @@ fn refused(problems: &Problems) -> Answer {
         400,
         json!({ "error_msg": text, "problems": list }).to_string(),
     )
-}
-
-fn shown(drafted: &Drafted) -> Value {
-    let Drafted { draft, routes } = drafted;
-    let changes: Vec<Value> = draft.steps.iter().map(Step::shown).collect();
-    json!({
-        "revision": draft.revision,
-        "changes": changes,
-        "unchanged": draft.unchanged,
-        "routes": routes.as_ref().map_or(json!("all"), |routes| json!(routes)),
-    })
 }

@@ -28,6 +28,7 @@ use std::time::Duration;
 use tokio::sync::{Mutex, Notify, Semaphore, watch};
 
 use crate::changes::history::Limits;
+use crate::changes::outcomes::Trial;
 use crate::config::compile::instance::Workshop;
 use crate::config::keyring::Keyring;
 use crate::config::snapshot::Live;
@@ -63,6 +64,7 @@ pub struct Admin {
     checker: Arc<Checker>,
     history: Limits,
     recent: Option<Arc<Recent>>,
+    trial: Arc<Trial>,
     /// Told when a change begins to wait for its confirmation, or ceases to.
     wake: Arc<Notify>,
     stream_mode: bool,
@@ -96,6 +98,8 @@ pub struct Parts<'a> {
     pub history: Limits,
     /// The latest requests, where they are kept.
     pub recent: Option<Arc<Recent>>,
+    /// What changes are tried with.
+    pub trial: Trial,
     /// To be told when a change begins to wait for its confirmation, or ceases to.
     pub wake: Arc<Notify>,
     /// Whether the configuration is written as a whole.
@@ -123,6 +127,7 @@ impl Admin {
             checker: Arc::new(Checker::new(parts.workshop)),
             history: parts.history,
             recent: parts.recent,
+            trial: Arc::new(parts.trial),
             wake: parts.wake,
             stream_mode: parts.settings.stream_mode,
             standalone: parts.standalone.then(Mutex::default),

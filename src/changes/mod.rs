@@ -5,6 +5,7 @@
 //! | `order` | what is asked for, from JSON: changes, or a whole configuration |
 //! | [`draft`] | what that means for what a store holds: each resource, checked, with its references |
 //! | `diff` | which fields differ, without secrets |
+//! | [`outcomes`] | which requests would come to something else |
 //! | [`history`] | every change that was made, and how to go back |
 //! | [`pending`] | a change that goes back by itself |
 //!
@@ -14,11 +15,38 @@ mod diff;
 pub mod draft;
 pub mod history;
 mod order;
+pub mod outcomes;
 pub mod pending;
 mod references;
 #[cfg(test)]
 mod tests;
 
 pub use diff::{Field, Shown};
+pub(crate) use order::MOST_REQUESTS;
 pub use order::{Confirm, Ids, Order, Want, What, document, order};
 pub use references::affected;
+
+use draft::{Draft, Step};
+use serde_json::{Value, json};
+
+/// A draft, and what it has to do with requests.
+pub struct Drafted {
+    /// What is to be done.
+    pub draft: Draft,
+    /// The routes it touches; `None` for all.
+    pub routes: Option<Vec<String>>,
+}
+
+impl Drafted {
+    /// As JSON.
+    pub fn shown(&self) -> Value {
+        let Drafted { draft, routes } = self;
+        let changes: Vec<Value> = draft.steps.iter().map(Step::shown).collect();
+        json!({
+            "revision": draft.revision,
+            "changes": changes,
+            "unchanged": draft.unchanged,
+            "routes": routes.as_ref().map_or(json!("all"), |routes| json!(routes)),
+        })
+    }
+}

@@ -318,7 +318,8 @@ pub fn affected(steps: &[Step], listing: &Listing, rules: &Rules<'_>) -> Option<
     (routes.len() <= MOST_AFFECTED).then_some(routes)
 }
 
-fn below(place: &str, path: &str) -> String {
+/// A path below the place of a resource.
+pub(super) fn below(place: &str, path: &str) -> String {
     match (place.is_empty(), path.is_empty()) {
         (true, _) => path.to_owned(),
         (_, true) => place.to_owned(),

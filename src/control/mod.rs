@@ -17,6 +17,7 @@ mod inventory;
 mod schemas;
 mod shown;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use async_trait::async_trait;
