@@ -183,13 +183,22 @@ impl Gateway {
 
     /// A request to the Admin API, with its key. The path is below `/apisix/admin`.
     pub(crate) async fn admin(&self, method: &str, path: &str, body: &Value) -> Answer {
+        self.below("/apisix/admin", method, path, body).await
+    }
+
+    /// The same below `/lockgate/v1`.
+    pub(crate) async fn own(&self, method: &str, path: &str, body: &Value) -> Answer {
+        self.below("/lockgate/v1", method, path, body).await
+    }
+
+    async fn below(&self, prefix: &str, method: &str, path: &str, body: &Value) -> Answer {
         let body = if body.is_null() {
             Vec::new()
         } else {
             body.to_string().into_bytes()
         };
         let head = format!(
-            "{method} /apisix/admin{path} HTTP/1.1\r\nHost: localhost\r\nX-API-KEY: {ADMIN_KEY}\r\n\
+            "{method} {prefix}{path} HTTP/1.1\r\nHost: localhost\r\nX-API-KEY: {ADMIN_KEY}\r\n\
              Content-Length: {}\r\nConnection: close\r\n\r\n",
             body.len()
         );

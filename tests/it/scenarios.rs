@@ -1,6 +1,7 @@
 //! Tests in Rust for what a case file cannot say: signals, upgrades, load, files replaced in odd ways.
 
 mod admin;
+mod changes;
 mod clients;
 mod cluster;
 mod etcd;
@@ -98,6 +99,13 @@ pub(crate) const ALL: &[(&str, Scenario)] = &[
     ("the Admin API over HTTPS, with client certificates", |w| {
         Box::pin(admin::https(w))
     }),
+    ("a change that waits goes back after a restart", |w| {
+        Box::pin(changes::restarted(w))
+    }),
+    ("gateways on one etcd make changes together", |w| {
+        Box::pin(changes::shared(w))
+    }),
+    ("changes by command", |w| Box::pin(changes::commands(w))),
     ("gateways share etcd, and outlive it", |w| {
         Box::pin(etcd::shared(w))
     }),

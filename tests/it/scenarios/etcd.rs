@@ -16,15 +16,15 @@ use crate::gateway::{Gateway, POLL};
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// A server. Killed when dropped.
-struct Etcd {
+pub(super) struct Etcd {
     child: Child,
     folder: PathBuf,
-    client: u16,
+    pub(super) client: u16,
     peer: u16,
 }
 
 impl Etcd {
-    fn start(folder: PathBuf, client: u16, peer: u16) -> Result<Etcd> {
+    pub(super) fn start(folder: PathBuf, client: u16, peer: u16) -> Result<Etcd> {
         let url = |port: u16| format!("http://127.0.0.1:{port}");
         let child = Command::new("etcd")
             .args(["--name", "it", "--data-dir"])
@@ -62,7 +62,7 @@ impl Drop for Etcd {
     }
 }
 
-async fn until(gateway: &Gateway, path: &str, status: u16) -> Result<()> {
+pub(super) async fn until(gateway: &Gateway, path: &str, status: u16) -> Result<()> {
     let target = target(gateway)?;
     let start = Instant::now();
     loop {
