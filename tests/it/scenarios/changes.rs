@@ -183,7 +183,8 @@ pub(super) async fn shared(world: Arc<World>) -> Result<()> {
         json!({ "changes": [put("routes", "r", says("new"))], "confirm": { "within_seconds": 3 } });
     apply(&a, &waits).await?;
     until_says(&b, "new").await?;
-    let again = b.own("POST", "/apply", &waits).await;
+    let other = json!({ "changes": [put("routes", "r", says("other"))], "confirm": { "within_seconds": 3 } });
+    let again = b.own("POST", "/apply", &other).await;
     wants(&again, 409, "a second one that is to wait")?;
     a.signal(Signal::SIGKILL)?;
     until_says(&b, winner).await?;
