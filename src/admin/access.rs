@@ -98,7 +98,10 @@ impl Access {
             Some(key) if key.role == Role::Viewer && use_of == Use::Write => {
                 Err(refused("invalid method for role viewer"))
             }
-            Some(key) => Ok((key.role, Some(key.name.clone()))),
+            Some(key) => {
+                let name = Some(key.name.clone()).filter(|name| !name.is_empty());
+                Ok((key.role, name))
+            }
         }
     }
 }

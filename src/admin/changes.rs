@@ -24,7 +24,7 @@ use crate::changes::pending::{self, Pending};
 use crate::changes::{Confirm, Drafted, Want, affected, order};
 use crate::endpoint::Answer;
 use crate::observe::recent::{Routes, Sample};
-use crate::store::{Commit, Guard, Listing, Op, StoreError};
+use crate::store::{Commit, Guard, Item, Listing, Op, StoreError};
 
 type Ended<T> = Result<T, Failure>;
 
@@ -89,6 +89,7 @@ impl Admin {
         if corpus.is_empty() {
             return Ok(Value::Null);
         }
+        let _turn = self.orders.acquire().await;
         let (trial, keyring) = (Arc::clone(&self.trial), self.keyring.clone());
         let tried = tokio::task::spawn_blocking(move || {
             let steps = &drafted.draft.steps;
@@ -208,10 +209,8 @@ impl Admin {
                 .push(Guard::Modified(pending::PATH.to_owned(), revision));
             txn.ops.push(Op::Delete(pending::PATH.to_owned()));
         }
-        let old = |path: &str| {
-            let step = draft.steps.iter().find(|step| step.path == path);
-            step.and_then(|step| step.old.clone())
-        };
+        let olds = draft.olds();
+        let old = |path: &str| olds.get(path).map(|old| Item::clone(old));
         let (store, limits) = (&*self.store, self.history);
         let entry = history::record_known(store, limits, &mut txn, around.author, old).await?;
         if let Some(confirm) = around.confirm {

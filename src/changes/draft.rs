@@ -129,10 +129,12 @@ pub fn draft(
             None => draft.unchanged += 1,
         }
     }
+    let ownerless = ownerless(&draft.steps);
     let gone: Vec<&Item> = listing
         .items
         .iter()
-        .filter(|item| !named.contains(&*item.path) && (whole || loses_owner(item, &draft.steps)))
+        .filter(|item| !named.contains(&*item.path))
+        .filter(|item| whole || ownerless.contains(owner(&item.path)))
         .collect();
     for item in gone {
         let Some(key) = Key::from_path(&item.path) else {
@@ -144,17 +146,18 @@ pub fn draft(
     out.into_result().map(|()| draft)
 }
 
-/// Whether an item is a credential of a consumer that is deleted.
-fn loses_owner(item: &Item, steps: &[Step]) -> bool {
-    let owner = item
-        .path
-        .split_once("/credentials/")
-        .map(|(owner, _)| owner);
-    owner.is_some_and(|owner| {
-        steps
-            .iter()
-            .any(|step| step.after.is_none() && step.path == owner)
-    })
+/// The consumers that are deleted: their credentials go with them.
+fn ownerless(steps: &[Step]) -> HashSet<String> {
+    let gone = steps
+        .iter()
+        .filter(|step| step.key.kind == Kind::Consumer && step.after.is_none());
+    gone.map(|step| step.path.clone()).collect()
+}
+
+/// The consumer of a credential; empty for everything else.
+fn owner(path: &str) -> &str {
+    path.split_once("/credentials/")
+        .map_or("", |(owner, _)| owner)
 }
 
 fn deletion(key: Key, place: &str, item: &Item, rules: &Rules<'_>) -> Step {
@@ -233,8 +236,10 @@ fn wanted(
         out.add(place, "nested too deeply");
         return None;
     }
-    // Whoever sends back what was stored may send it encrypted.
-    rules.keyring.open(key, &mut value);
+    if key.kind == Kind::Ssl {
+        // Whoever sends back what a write was answered with sends the key encrypted.
+        rules.keyring.open(key, &mut value);
+    }
     let Some(map) = value.as_object_mut() else {
         out.add(place, "wrong type: a resource is an object");
         return None;
@@ -318,6 +323,13 @@ impl Draft {
         txn.guards.extend(own);
         txn.guards.extend(unchanged_since(self.revision));
         txn
+    }
+
+    /// What is there so far, by path.
+    pub fn olds(&self) -> HashMap<&str, &Item> {
+        let olds = self.steps.iter();
+        olds.filter_map(|step| Some((&*step.path, step.old.as_ref()?)))
+            .collect()
     }
 
     /// Bytes that are to be written.

@@ -243,20 +243,28 @@ async fn write(
 
 /// The text of an entry, with as much of the resources as there is room for.
 fn fitted(entry: &mut Entry, room: usize) -> Result<String, StoreError> {
+    let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
     loop {
-        let text = serde_json::to_string(entry)
-            .map_err(|e| StoreError::new("the history cannot be written", e))?;
-        if text.len() <= room || entry.kept == Kept::Nothing {
-            return Ok(text);
+        // What does not fit as it is need not be written down to see that.
+        let least: usize = entry
+            .changes
+            .iter()
+            .map(|change| length(&change.before) + length(&change.after))
+            .sum();
+        if least <= room || entry.kept == Kept::Nothing {
+            let text = serde_json::to_string(entry)
+                .map_err(|e| StoreError::new("the history cannot be written", e))?;
+            if text.len() <= room || entry.kept == Kept::Nothing {
+                return Ok(text);
+            }
         }
-        let next = match entry.kept {
+        entry.kept = match entry.kept {
             Kept::Both => Kept::Before,
             _ => Kept::Nothing,
         };
-        entry.kept = next;
         for change in &mut entry.changes {
             change.after = None;
-            if next == Kept::Nothing {
+            if entry.kept == Kept::Nothing {
                 change.before = None;
             }
         }

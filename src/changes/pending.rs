@@ -188,10 +188,8 @@ impl Confirmations {
             now,
             ..Author::default()
         };
-        let old = |path: &str| {
-            let step = draft.steps.iter().find(|step| step.path == path);
-            step.and_then(|step| step.old.clone())
-        };
+        let olds = draft.olds();
+        let old = |path: &str| olds.get(path).map(|old| Item::clone(old));
         history::record_known(&*self.store, self.limits, &mut txn, &author, old).await?;
         let done = self.store.commit(txn).await?;
         if let Commit::Done(now) = done {

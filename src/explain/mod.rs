@@ -12,7 +12,7 @@
 mod api;
 mod asked;
 mod command;
-mod online;
+pub(crate) mod online;
 mod plugins;
 mod report;
 mod target;

@@ -1,4 +1,4 @@
-//! One request to the Admin API of a running gateway.
+//! One request to the Admin API of a running gateway, for commands.
 
 use std::io::{Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -7,30 +7,43 @@ use std::time::Duration;
 
 use openssl::ssl::{SslConnector, SslMethod};
 
-/// To connect, and between two reads.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// The longest answer that is read.
-const MAX_ANSWER: u64 = 16 << 20;
+/// To connect, and between two reads: the gateway's own limit, and the way there and back.
+const PATIENCE: Duration = Duration::from_secs(40);
+/// The longest answer that is read: a plan says before and after of a whole configuration.
+const MAX_ANSWER: u64 = 256 << 20;
 
 /// A request.
-pub(super) struct Call<'a> {
+pub(crate) struct Call<'a> {
     /// Such as `http://127.0.0.1:9180`.
-    pub(super) url: &'a str,
-    pub(super) path: &'a str,
-    pub(super) key: Option<&'a str>,
-    pub(super) ca_file: Option<&'a Path>,
+    pub(crate) url: &'a str,
+    pub(crate) path: &'a str,
+    pub(crate) key: Option<&'a str>,
+    pub(crate) ca_file: Option<&'a Path>,
     /// JSON.
-    pub(super) body: &'a [u8],
+    pub(crate) body: &'a [u8],
 }
 
 trait Stream: Read + Write {}
 impl<T: Read + Write> Stream for T {}
 
-/// Sends it; gives the body of a good answer.
+/// Posts it; gives the body of a good answer.
 ///
 /// # Errors
 /// In words, what went wrong or was answered.
 pub(super) fn post(call: &Call<'_>) -> Result<Vec<u8>, String> {
+    let (status, body) = send("POST", call)?;
+    if status == 200 {
+        return Ok(body);
+    }
+    let text = String::from_utf8_lossy(&body);
+    Err(format!("{}: {status} {}", call.url, text.trim()))
+}
+
+/// Sends it; gives the status and the body of the answer.
+///
+/// # Errors
+/// In words, why there is none.
+pub(crate) fn send(method: &str, call: &Call<'_>) -> Result<(u16, Vec<u8>), String> {
     let (tls, authority) = match call.url.split_once("://") {
         Some(("http", rest)) => (false, rest.trim_end_matches('/')),
         Some(("https", rest)) => (true, rest.trim_end_matches('/')),
@@ -45,7 +58,7 @@ pub(super) fn post(call: &Call<'_>) -> Result<Vec<u8>, String> {
     let failed = |e: &dyn std::fmt::Display| format!("{}: {e}", call.url);
     let mut stream = connect(authority, tls, call.ca_file).map_err(|e| failed(&e))?;
     let mut head = format!(
-        "POST {} HTTP/1.1\r\nHost: {authority}\r\nContent-Type: application/json\r\n\
+        "{method} {} HTTP/1.1\r\nHost: {authority}\r\nContent-Type: application/json\r\n\
          Content-Length: {}\r\nConnection: close\r\n",
         call.path,
         call.body.len()
@@ -69,13 +82,7 @@ pub(super) fn post(call: &Call<'_>) -> Result<Vec<u8>, String> {
         return Err(failed(&error));
     }
     let (status, body) = parts(&answer).ok_or_else(|| failed(&"the answer is not HTTP"))?;
-    if status == 200 {
-        return Ok(body.to_vec());
-    }
-    Err(failed(&format!(
-        "{status} {}",
-        String::from_utf8_lossy(body).trim()
-    )))
+    Ok((status, body.to_vec()))
 }
 
 fn connect(authority: &str, tls: bool, ca: Option<&Path>) -> Result<Box<dyn Stream>, String> {

@@ -7,8 +7,8 @@
 //! | `/status/config` | revision, age, source, whether the store answers, and rejected resources |
 //! | `/status/config/digest` | one number for everything in use, to compare gateways by |
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 

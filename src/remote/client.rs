@@ -1,25 +1,15 @@
-//! One request to a gateway's Admin API.
+//! A gateway's Admin API, as commands ask it.
 
-use std::path::Path;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
 
 use lockgate_plugin::Problems;
-use pingora_core::connectors::http::v1::Connector;
-use pingora_core::upstreams::peer::HttpPeer;
-use pingora_http::RequestHeader;
 use serde_json::Value;
 
 use super::Gateway;
-use crate::document::MAX_TEXT;
+use crate::explain::online::{Call, send};
 use crate::gateway;
 use crate::settings::Settings;
 
-/// For a connection.
-const CONNECT_LIMIT: Duration = Duration::from_secs(5);
-/// For a whole request: the gateway's own limit, and the way there and back.
-const LIMIT: Duration = Duration::from_secs(60);
-/// The longest answer: a plan says before and after of a whole configuration.
-const LONGEST: usize = 4 * MAX_TEXT;
 /// A file longer than this holds no key.
 const LONGEST_KEY: usize = 4096;
 /// Where a key may be instead of in a file.
@@ -38,11 +28,9 @@ pub(super) enum Failed {
 
 /// See the module.
 pub(super) struct Client {
-    tls: bool,
-    host: String,
-    port: u16,
+    url: String,
     key: Option<String>,
-    insecure: bool,
+    ca_file: Option<PathBuf>,
 }
 
 impl Client {
@@ -53,42 +41,25 @@ impl Client {
             (None, Ok(key)) => Some(key),
             (None, Err(_)) => None,
         };
-        let known = || gateway::settings(&args.config).map(|(settings, _)| settings);
-        let (address, key) = match (&args.address, given) {
-            (Some(address), Some(key)) => (address.clone(), Some(key)),
-            (address, key) => {
-                let settings = known()?;
-                let address = match address {
-                    Some(address) => address.clone(),
+        let (url, key) = match (&args.admin, given) {
+            (Some(url), Some(key)) => (url.clone(), Some(key)),
+            (url, key) => {
+                let (settings, _) = gateway::settings(&args.config)?;
+                let url = match url {
+                    Some(url) => url.clone(),
                     None => address_of(&settings)?,
                 };
                 let key = match key {
                     Some(key) => Some(key),
                     None => key_of(&settings)?,
                 };
-                (address, key)
+                (url, key)
             }
         };
-        let bad = || {
-            Failed::Text(format!(
-                "`{address}` is not http://HOST:PORT or https://HOST:PORT"
-            ))
-        };
-        let (scheme, rest) = address.split_once("://").ok_or_else(bad)?;
-        let tls = match scheme {
-            "http" => false,
-            "https" => true,
-            _ => return Err(bad()),
-        };
-        let authority = rest.trim_end_matches('/');
-        let (host, port) = authority.rsplit_once(':').ok_or_else(bad)?;
-        let host = host.trim_start_matches('[').trim_end_matches(']');
         Ok(Client {
-            tls,
-            host: host.to_owned(),
-            port: port.parse().map_err(|_| bad())?,
+            url,
             key,
-            insecure: args.insecure,
+            ca_file: args.ca_file.clone(),
         })
     }
 
@@ -97,78 +68,29 @@ impl Client {
         &self,
         method: &str,
         path: &str,
-        body: Option<Value>,
+        body: Option<&Value>,
     ) -> Result<Value, Failed> {
-        let text = |what: String| Failed::Text(format!("{}: {what}", self.shown()));
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(|e| text(e.to_string()))?;
-        let asked = async { tokio::time::timeout(LIMIT, self.exchange(method, path, body)).await };
-        let (status, answer) = match runtime.block_on(asked) {
-            Ok(answered) => answered.map_err(|e| text(e.to_string()))?,
-            Err(_) => return Err(text("no answer in time".to_owned())),
+        let path = format!("/lockgate/v1/{path}");
+        let body = body.map(Value::to_string).unwrap_or_default();
+        let call = Call {
+            url: &self.url,
+            path: &path,
+            key: self.key.as_deref(),
+            ca_file: self.ca_file.as_deref(),
+            body: body.as_bytes(),
         };
-        let value = serde_json::from_slice(&answer);
-        match (status, value) {
+        let (status, answer) = send(method, &call).map_err(Failed::Text)?;
+        match (status, serde_json::from_slice(&answer)) {
             (200, Ok(value)) => Ok(value),
             (_, Ok(value)) => Err(Failed::Refused(value)),
-            (status, Err(_)) => Err(text(format!(
-                "answered {status}, which is no Admin API of lockgate"
-            ))),
-        }
-    }
-
-    fn shown(&self) -> String {
-        let scheme = if self.tls { "https" } else { "http" };
-        format!("the Admin API at {scheme}://{}:{}", self.host, self.port)
-    }
-
-    async fn exchange(
-        &self,
-        method: &str,
-        path: &str,
-        body: Option<Value>,
-    ) -> pingora_core::Result<(u16, Vec<u8>)> {
-        use pingora_core::{Error, ErrorType, OrErr};
-        let found = tokio::net::lookup_host((self.host.as_str(), self.port)).await;
-        let mut found = found.or_err(ErrorType::ConnectError, "the name is not found")?;
-        let address = found
-            .next()
-            .ok_or_else(|| Error::explain(ErrorType::ConnectError, "the name has no address"))?;
-        let mut peer = HttpPeer::new(address, self.tls, self.host.clone());
-        peer.options.connection_timeout = Some(CONNECT_LIMIT);
-        peer.options.verify_cert = !self.insecure;
-        peer.options.verify_hostname = !self.insecure;
-        let (mut http, _) = Connector::new(None).get_http_session(&peer).await?;
-        let body = body.map(|body| body.to_string()).unwrap_or_default();
-        let path = format!("/lockgate/v1/{path}");
-        let mut head = RequestHeader::build(method, path.as_bytes(), Some(5))?;
-        let host = if self.host.contains(':') {
-            format!("[{}]:{}", self.host, self.port)
-        } else {
-            format!("{}:{}", self.host, self.port)
-        };
-        head.insert_header("Host", host)?;
-        head.insert_header("Content-Type", "application/json")?;
-        head.insert_header("Content-Length", body.len().to_string())?;
-        head.insert_header("Connection", "close")?;
-        if let Some(key) = &self.key {
-            head.insert_header("X-API-KEY", key.as_str())?;
-        }
-        http.write_request_header(Box::new(head)).await?;
-        http.write_body(body.as_bytes()).await?;
-        http.finish_body().await?;
-        http.read_response().await?;
-        let status = http.get_status().map_or(0, |status| status.as_u16());
-        let mut answer = Vec::new();
-        while let Some(piece) = http.read_body_bytes().await? {
-            answer.extend_from_slice(&piece);
-            if answer.len() > LONGEST {
-                return Error::e_explain(ErrorType::InternalError, "the answer is too long");
+            (status, Err(_)) => {
+                let text = format!(
+                    "{} answers {status}, and no JSON: is it the Admin API of lockgate?",
+                    self.url
+                );
+                Err(Failed::Text(text))
             }
         }
-        Ok((status, answer))
     }
 }
 

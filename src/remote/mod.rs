@@ -22,16 +22,16 @@ pub struct Gateway {
     /// The settings of the gateway: they say where its Admin API is, and its key.
     #[arg(short, long, default_value = "conf/config.yaml")]
     config: PathBuf,
-    /// The Admin API instead: http://HOST:PORT or https://HOST:PORT.
-    #[arg(long)]
-    address: Option<String>,
-    /// The file that holds the key. Without it: LOCKGATE_ADMIN_KEY, the settings, the key made at the
-    /// first start.
-    #[arg(long)]
+    /// The Admin API instead: `http://127.0.0.1:9180`.
+    #[arg(long, value_name = "URL")]
+    admin: Option<String>,
+    /// A file with the key for the Admin API. Without it: the environment's LOCKGATE_ADMIN_KEY, the
+    /// settings, the key made at the first start.
+    #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
-    /// Takes any certificate of the Admin API.
-    #[arg(long)]
-    insecure: bool,
+    /// A file with the certificate that the Admin API's is signed by, with https.
+    #[arg(long, value_name = "FILE")]
+    ca_file: Option<PathBuf>,
     /// Prints JSON.
     #[arg(long)]
     json: bool,
@@ -142,7 +142,7 @@ fn planned(args: &Plan, path: &std::path::Path) -> Done {
         order.insert("requests".to_owned(), json!(file::lines(requests)?));
     }
     let client = Client::new(&args.gateway)?;
-    let done = client.ask("POST", "plan", Some(Value::Object(order)));
+    let done = client.ask("POST", "plan", Some(&Value::Object(order)));
     done.map_err(|failed| read.located(failed))
 }
 
@@ -173,7 +173,7 @@ pub fn apply(args: &Apply) -> ExitCode {
         });
         put(&mut order, "confirm", confirm);
         let client = Client::new(&args.gateway)?;
-        let done = client.ask("POST", "apply", Some(Value::Object(order)));
+        let done = client.ask("POST", "apply", Some(&Value::Object(order)));
         done.map_err(|failed| read.located(failed))
     };
     finish(args.gateway.json, done(), show::applied)
@@ -210,7 +210,7 @@ pub fn rollback(args: &Rollback) -> ExitCode {
             args.comment.as_deref().map(Value::from),
         );
         put(&mut body, "expected_revision", args.expect.map(Value::from));
-        Client::new(&args.gateway)?.ask("POST", "rollback", Some(Value::Object(body)))
+        Client::new(&args.gateway)?.ask("POST", "rollback", Some(&Value::Object(body)))
     };
     finish(args.gateway.json, done(), show::applied)
 }
@@ -220,7 +220,7 @@ pub fn confirm(args: &Confirm) -> ExitCode {
     let done = || {
         let mut body = Map::new();
         put(&mut body, "revision", args.revision.map(Value::from));
-        Client::new(&args.gateway)?.ask("POST", "confirm", Some(Value::Object(body)))
+        Client::new(&args.gateway)?.ask("POST", "confirm", Some(&Value::Object(body)))
     };
     finish(args.gateway.json, done(), show::confirmed)
 }
