@@ -125,6 +125,15 @@ pub(super) fn failed(failed: &Failed) -> String {
             out
         }
         Failed::Refused(answer) => {
+            let problems = list(&answer["problems"]);
+            if problems.len() > 1 {
+                let shown = problems.iter().map(|problem| {
+                    let (path, message) = (word(&problem["path"]), word(&problem["message"]));
+                    let colon = if path.is_empty() { "" } else { ": " };
+                    format!("error: {path}{colon}{message}\n")
+                });
+                return shown.collect();
+            }
             let text = answer["error_msg"].as_str();
             let more = answer["description"].as_str();
             let text = text.map_or_else(|| answer.to_string(), str::to_owned);
