@@ -106,7 +106,7 @@ impl Admin {
         self.writes_singly()?;
         let order = order(&body(request)?).map_err(|p| refused(&p))?;
         let author = request.author("apply".to_owned(), order.comment.clone());
-        let turn = self.turn.lock().await;
+        let turn = self.turns.alone().await;
         for _ in 0..TRIES {
             let listing = Arc::new(self.store.list("").await?);
             if let Some(expected) = order.expected {
@@ -131,7 +131,7 @@ impl Admin {
     async fn rollback(&self, request: &Request) -> Ended<Answer> {
         self.writes_singly()?;
         let wish = Rollback::read(&body(request)?).map_err(|p| refused(&p))?;
-        let turn = self.turn.lock().await;
+        let turn = self.turns.alone().await;
         for _ in 0..TRIES {
             let listing = Arc::new(self.store.list("").await?);
             if let Some(expected) = wish.expected {
@@ -316,7 +316,7 @@ impl Admin {
             false => body(request)?,
         };
         let wanted = body.get("revision").filter(|value| !value.is_null());
-        let _turn = self.turn.lock().await;
+        let _turn = self.turns.alone().await;
         for _ in 0..TRIES {
             let Some((item, _)) = pending::read(&*self.store).await? else {
                 let text = "nothing waits for a confirmation: it was confirmed, or went back";

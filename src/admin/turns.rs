@@ -56,6 +56,13 @@ impl Turns {
         }
     }
 
+    /// Waits for one with nobody else.
+    pub(super) async fn alone(&self) -> Turn<'_> {
+        Turn::Alone {
+            _all: self.all.write().await,
+        }
+    }
+
     fn path(&self, path: &str) -> &Mutex<()> {
         let at = FxBuildHasher.hash_one(path) as usize;
         &self.paths[at % PATHS]
