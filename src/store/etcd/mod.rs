@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use etcd_client::{
-    Client, Compare, CompareOp, ConnectOptions, DeleteOptions, Error, GetOptions, KeyValue, PutOptions,
-    Txn as EtcdTxn, TxnOp,
+    Client, Compare, CompareOp, ConnectOptions, DeleteOptions, Error, GetOptions, KeyValue,
+    PutOptions, Txn as EtcdTxn, TxnOp,
 };
 use tokio::runtime::Runtime;
 use tokio::sync::OnceCell;
