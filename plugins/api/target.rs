@@ -157,6 +157,28 @@ impl Target {
         Ok(target)
     }
 
+    /// As [`parse`](Self::parse), with what is not part of the path by these options taken off it: plugins
+    /// see the path that the route was found by, or a rule about `/admin/users` would let
+    /// `/admin;x/users` pass. The upstream gets what the client sent.
+    ///
+    /// # Errors
+    /// As of `parse`; [`BadTarget::Parameters`] with `like_servlet`.
+    pub fn parse_as(raw: &[u8], options: &MatchOptions) -> Result<Target, BadTarget> {
+        let mut target = Target::parse(raw)?;
+        if options.like_servlet {
+            let only = MatchOptions {
+                like_servlet: true,
+                ..MatchOptions::default()
+            };
+            let path = target.match_path(raw, &only)?;
+            if let Cow::Owned(path) = path {
+                target.structural = true;
+                target.normal = Some(path.into());
+            }
+        }
+        Ok(target)
+    }
+
     /// The path: the one a plugin set, else the normal form. Decoded, starts with `/`.
     pub fn uri<'a>(&'a self, raw: &'a [u8]) -> &'a str {
         match &self.rewritten {

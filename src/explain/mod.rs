@@ -170,7 +170,7 @@ pub fn explain(
     out.request.method = req.method().to_owned();
     out.request.target = String::from_utf8_lossy(req.target()).into_owned();
     out.request.host = host_of(req.authority()).into_owned();
-    let followed = Path::parse(req.target()).and_then(|path| {
+    let followed = Path::parse_as(req.target(), &rules.match_options).and_then(|path| {
         let mut work = rules.work(&question, path, asked);
         rules.addresses.settle(&mut work, &req);
         let mut follow = Follow {

@@ -93,7 +93,7 @@ impl Exchange {
             start: Instant::now(),
             wall: std::time::SystemTime::now(),
         };
-        let parsed = Path::parse(req.target());
+        let parsed = Path::parse_as(req.target(), &core.match_options);
         let (path, result) = match parsed {
             Ok(path) => (path, Ok(())),
             Err(bad) => (

@@ -367,3 +367,24 @@ proptest! {
         arg(&String::from_utf8_lossy(&raw), "a");
     }
 }
+
+#[test]
+fn servlet_parameters_are_no_part_of_what_plugins_see() {
+    let options = MatchOptions {
+        like_servlet: true,
+        ..MatchOptions::default()
+    };
+    for (raw, uri, request_uri) in [
+        ("/a;x=1/b;y?q=;z", "/a/b", "/a/b?q=;z"),
+        ("/a%3bx/b", "/a/b", "/a/b"),
+        ("/a/b?q", "/a/b", "/a/b?q"),
+    ] {
+        let target = Target::parse_as(raw.as_bytes(), &options).unwrap();
+        assert_eq!(target.uri(raw.as_bytes()), uri);
+        assert_eq!(target.request_uri(raw.as_bytes()), request_uri);
+        assert_eq!(target.upstream_target(raw.as_bytes()), raw.as_bytes());
+        assert_eq!(target.match_path(raw.as_bytes(), &options).unwrap(), uri);
+    }
+    let hidden = Target::parse_as(b"/a/..;x/b", &options);
+    assert!(matches!(hidden, Err(BadTarget::Parameters)));
+}
