@@ -2,8 +2,8 @@
 //! a change waits for its confirmation.
 //!
 //! Of a request its method, host and path are kept, the names of its query's arguments without their
-//! values, the route that took it and the status; no header, no body, no address. At most one in
-//! [`STEP`] is taken, so a busy gateway samples and a quiet one keeps everything. To a request that is
+//! values, the route that took it and the status; no header, no body, no address. At most one in ten
+//! milliseconds is taken, so a busy gateway samples and a quiet one keeps everything. To a request that is
 //! not taken it is two loads of memory that nobody writes to.
 
 use std::collections::{HashSet, VecDeque};
