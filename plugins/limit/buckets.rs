@@ -1,9 +1,8 @@
 //! Sliding windows of up to ten spans, and those whose counters do not fit a word.
 
-use crate::Decision;
 use crate::exact::{Record, Tried};
 use crate::weigh::Weigh;
-use crate::{HORIZON, Nanos};
+use crate::{Decision, HORIZON, NEVER, Nanos, needed};
 
 /// The most spans a window is cut into.
 pub(crate) const MOST_PARTS: u8 = 10;
@@ -78,7 +77,7 @@ impl Buckets {
         let used = self.weigh.used(spans, left);
         let limit = self.weigh.limit;
         let mut decision = Decision {
-            allowed: used.saturating_add(cost) <= limit,
+            allowed: used.saturating_add(needed(cost)) <= limit,
             limit,
             remaining: limit.saturating_sub(used),
             reset: left + self.weigh.width * u64::from(self.parts - 1),
@@ -86,8 +85,10 @@ impl Buckets {
             delay: 0,
         };
         if !decision.allowed {
-            decision.retry = self.weigh.retry(spans, left, cost);
-            decision.reset = decision.retry;
+            decision.retry = self.weigh.retry(spans, left, needed(cost));
+            if decision.retry != NEVER {
+                decision.reset = decision.retry;
+            }
             return Tried {
                 decision,
                 next: foreign.then_some(Record::Spans(next)),

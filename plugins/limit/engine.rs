@@ -1,5 +1,6 @@
 //! All limits of a process: who asks for how much, under which rule, and when.
 
+use std::cell::Cell;
 use std::hash::{BuildHasher, Hasher};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +12,7 @@ use smallvec::SmallVec;
 use crate::exact::{Exact, Tried};
 use crate::packed::Packed;
 use crate::rule::{Kind, Rule};
-use crate::sketch::Sketch;
+use crate::sketch::{Counted, Sketch};
 use crate::slot::Key;
 use crate::table::{Outcome, Room, Table};
 use crate::{Clock, Concurrency, Decision, Nanos};
@@ -40,7 +41,7 @@ pub struct Ask<'a> {
     pub rule: &'a Rule,
     /// Who asks.
     pub key: Key,
-    /// For how much. With 0 nothing is charged.
+    /// For how much. With 0 nothing is charged, and the limit must not be used up.
     pub cost: u64,
 }
 
@@ -51,7 +52,7 @@ pub struct Receipt {
     cost: u64,
     mark: u64,
     /// It was counted by the sketch.
-    unseen: bool,
+    unseen: Option<Counted>,
 }
 
 /// What several rules say to one request.
@@ -95,6 +96,13 @@ impl KeyHasher {
     pub fn add(&mut self, part: &[u8]) {
         self.0.write(part);
         self.0.write_usize(part.len());
+    }
+
+    /// Adds the part at a place of a key that has several. The same part at another place makes another
+    /// key, so it does not matter which of them are missing.
+    pub fn add_at(&mut self, place: usize, part: &[u8]) {
+        self.0.write_usize(place);
+        self.add(part);
     }
 
     /// Adds an address; one of IPv4 is the same when it comes as IPv6.
@@ -183,7 +191,7 @@ impl Engine {
         let receipt = |mark| Receipt {
             cost,
             mark,
-            unseen: false,
+            unseen: None,
         };
         let tried = |tried: Tried| ((tried.decision, receipt(tried.mark)), tried.next);
         match &ask.rule.kind {
@@ -203,45 +211,40 @@ impl Engine {
             let taken = packed.take(state, cost, now);
             ((taken.decision, taken.mark), taken.next)
         };
-        let full = || self.make_room(packed, ask, now);
-        match self.table.update(packed.tag(key), now, change, full) {
-            Outcome::Seen((decision, mark)) => (
-                decision,
-                Receipt {
-                    cost,
-                    mark,
-                    unseen: false,
-                },
-            ),
-            Outcome::Unseen((decision, mark)) => (
-                decision,
-                Receipt {
-                    cost,
-                    mark,
-                    unseen: true,
-                },
-            ),
-        }
+        let counted = Cell::new(None);
+        let full = || {
+            let (room, place) = self.make_room(packed, ask, now);
+            counted.set(Some(place));
+            room
+        };
+        let (decision, mark, unseen) = match self.table.update(packed.tag(key), now, change, full) {
+            Outcome::Seen((decision, mark)) => (decision, mark, None),
+            Outcome::Unseen((decision, mark)) => {
+                self.unseen.fetch_add(1, Ordering::Relaxed);
+                (decision, mark, counted.get())
+            }
+        };
+        (decision, Receipt { cost, mark, unseen })
     }
 
     /// A newcomer finds no word free. Light keys pass unseen: giving each of them a word would
     /// forget others. What they may have used is charged when they turn out to be heavy, so that
     /// nobody gets more than the limit this way.
     #[cold]
-    fn make_room(&self, packed: &Packed, ask: &Ask<'_>, now: Nanos) -> Room {
+    fn make_room(&self, packed: &Packed, ask: &Ask<'_>, now: Nanos) -> (Room, Counted) {
         let sketch = self.sketch.get_or_init(|| {
             let workers = thread::available_parallelism().map_or(1, usize::from);
             Sketch::new(workers, now)
         });
         let heavy = (ask.rule.limit() / UNSEEN_PART).max(2);
-        let estimate = sketch.add(ask.key, ask.cost, ask.rule.window(), now);
+        let (estimate, counted) = sketch.add(ask.key, ask.cost, ask.rule.window(), now);
         if estimate < heavy {
-            self.unseen.fetch_add(1, Ordering::Relaxed);
-            return Room::Unseen;
+            return (Room::Unseen, counted);
         }
         self.evicted.fetch_add(1, Ordering::Relaxed);
-        let unseen = (estimate - ask.cost).min(heavy - 1);
-        Room::Evict(packed.charge(0, unseen, now).unwrap_or(0))
+        let unseen = estimate.saturating_sub(ask.cost).min(heavy - 1);
+        let start = packed.charge(0, unseen, now).unwrap_or(0);
+        (Room::Evict(start), counted)
     }
 
     /// Takes a charge back. Never gives more than was taken, and nothing once the window has ended.
@@ -259,16 +262,17 @@ impl Engine {
         if less == 0 && more == 0 {
             return;
         }
-        if unseen && less > 0 {
+        if let (Some(counted), true) = (unseen, less > 0) {
             if let Some(sketch) = self.sketch.get() {
-                sketch.sub(key, less);
+                sketch.sub(key, less, counted);
             }
             return;
         }
         match &rule.kind {
             Kind::Packed(packed) if more > 0 => {
                 let change = |state| ((), packed.charge(state, more, now));
-                let full = || Room::Unseen;
+                let ask = Ask { cost: more, ..*ask };
+                let full = || self.make_room(packed, &ask, now).0;
                 self.table.update(packed.tag(key), now, change, full);
             }
             Kind::Packed(packed) => {

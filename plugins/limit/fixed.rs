@@ -5,7 +5,7 @@
 
 use crate::packed::Taken;
 use crate::slot::{MILLI, field};
-use crate::{Decision, NEVER, Nanos};
+use crate::{Decision, NEVER, Nanos, needed};
 
 const COUNT_BITS: u32 = 40;
 /// More than this is never counted in one window: at ten million a second it takes thirty hours.
@@ -78,7 +78,7 @@ impl Fixed {
         let count = held.count.saturating_add(cost);
         let left = held.left(now);
         let mut decision = Decision {
-            allowed: count <= self.limit.min(MOST),
+            allowed: held.count.saturating_add(needed(cost)) <= self.limit.min(MOST),
             limit: self.limit,
             remaining: self.limit.saturating_sub(held.count),
             reset: left,

@@ -5,7 +5,7 @@
 
 use crate::packed::Taken;
 use crate::weigh::mul_div_ceil;
-use crate::{Decision, HORIZON, NEVER, Nanos};
+use crate::{Decision, HORIZON, NEVER, Nanos, needed};
 
 /// Above this many a second, rounding each emission up to whole nanoseconds would cost more than a
 /// thousandth of the burst; then the burst is rounded as a whole.
@@ -79,39 +79,45 @@ impl Gcra {
 
     pub(crate) fn take(&self, state: u128, cost: u64, now: Nanos) -> Taken {
         let (tat, cut) = self.due(state, now);
-        let increment = self.increment(cost);
-        let (ahead, wanted) = (tat - now, (tat - now).saturating_add(increment));
+        let ahead = tat - now;
+        let increment = self.increment(needed(cost));
+        let due = ahead.saturating_add(increment);
         let mut decision = Decision {
-            allowed: wanted <= self.tolerance,
+            allowed: due <= self.tolerance,
             limit: self.burst,
             remaining: 0,
             reset: ahead,
             retry: 0,
             delay: 0,
         };
-        let used = if decision.allowed { wanted } else { ahead };
+        let charged = decision.allowed && cost > 0;
+        let used = if charged { due } else { ahead };
         decision.remaining = self.tolerance.saturating_sub(used) / self.interval;
         if !decision.allowed {
             decision.retry = if increment > self.tolerance {
                 NEVER
             } else {
-                wanted - self.tolerance
+                due - self.tolerance
             };
             return Taken::refused(decision, cut.then_some(u128::from(tat)));
         }
-        decision.reset = wanted;
+        decision.reset = used;
         decision.delay = if self.waits { ahead } else { 0 };
         Taken {
             decision,
-            next: (cost > 0).then_some(u128::from(now + wanted)),
-            mark: 0,
+            next: charged.then_some(u128::from(now + used)),
+            mark: now + used,
         }
     }
 
-    /// Takes back a charge. Never below an empty bucket: a refund cannot make a burst larger.
-    pub(crate) fn give(&self, state: u128, cost: u64, now: Nanos) -> Option<u128> {
+    /// Takes back what has not drained yet of a charge; `mark` is when all of it will have. Never
+    /// below an empty bucket: a refund cannot make a burst larger.
+    pub(crate) fn give(&self, state: u128, cost: u64, mark: u64, now: Nanos) -> Option<u128> {
         let tat = state as Nanos;
-        let back = tat.saturating_sub(self.increment(cost)).max(now);
+        let undrained = mark.saturating_sub(now);
+        let back = tat
+            .saturating_sub(self.increment(cost).min(undrained))
+            .max(now);
         (back < tat).then_some(u128::from(back))
     }
 

@@ -61,6 +61,12 @@ pub type Nanos = u64;
 /// What is said instead of a time to wait when waiting does not help: the cost is above the limit.
 pub const NEVER: Nanos = Nanos::MAX;
 
+/// What there has to be room for. A request that costs nothing, as its cost is known later, has to find
+/// room for one unit: it does not pass a limit that is used up.
+fn needed(cost: u64) -> u64 {
+    cost.max(1)
+}
+
 /// The longest time that is counted with, 73 years: sums of three of them fit a word. Longer
 /// windows and bursts are cut to it.
 pub const HORIZON: Nanos = 1 << 61;
@@ -75,7 +81,7 @@ pub struct Decision {
     /// What is left after this request, or of what it was refused for.
     pub remaining: u64,
     /// Until the limit is as good as new, or its window ends. Of a refusal by a sliding window: as
-    /// `retry`.
+    /// `retry`, unless that is [`NEVER`].
     pub reset: Nanos,
     /// After a refusal: when the same request would pass if nobody else came. [`NEVER`] if not at all.
     pub retry: Nanos,

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::exact::{Record, Tried};
-use crate::{Decision, HORIZON, NEVER, Nanos};
+use crate::{Decision, HORIZON, NEVER, Nanos, needed};
 
 /// The largest limit it is offered for: 512 bytes a key.
 pub(crate) const MOST: u64 = 64;
@@ -52,7 +52,7 @@ impl Log {
         let used = live.clone().count() as u64;
         let ends = |t: Nanos| (t + self.window).saturating_sub(now);
         let mut decision = Decision {
-            allowed: used.saturating_add(cost) <= self.limit,
+            allowed: used.saturating_add(needed(cost)) <= self.limit,
             limit: self.limit,
             remaining: self.limit.saturating_sub(used),
             reset: live.clone().last().map_or(0, ends),
@@ -61,16 +61,15 @@ impl Log {
         };
         if !decision.allowed {
             // So many have to be forgotten first.
-            let many = used.saturating_add(cost) - self.limit;
+            let many = used.saturating_add(needed(cost)) - self.limit;
             let last = usize::try_from(many - 1)
                 .ok()
                 .and_then(|n| live.clone().nth(n));
-            decision.retry = if cost > self.limit {
-                NEVER
-            } else {
-                last.map_or(0, ends)
-            };
-            decision.reset = decision.retry;
+            decision.retry = NEVER;
+            if cost <= self.limit {
+                decision.retry = last.map_or(0, ends);
+                decision.reset = decision.retry;
+            }
             return Tried {
                 decision,
                 next: None,

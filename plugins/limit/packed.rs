@@ -12,7 +12,7 @@ pub(crate) struct Taken {
     /// The state from now on. Nothing is written when the request costs nothing; when it is refused,
     /// only a state from before an edit of the rule is, as it reads under the new one.
     pub(crate) next: Option<u128>,
-    /// Names the window that was charged, for a refund.
+    /// Names what was charged, for a refund: the window, or when the charge will have drained.
     pub(crate) mark: u64,
 }
 
@@ -60,7 +60,7 @@ impl Packed {
     /// Takes back a charge; `None` if there is nothing to take back.
     pub(crate) fn give(&self, state: u128, cost: u64, mark: u64, now: Nanos) -> Option<u128> {
         match self {
-            Packed::Gcra(gcra) => gcra.give(state, cost, now),
+            Packed::Gcra(gcra) => gcra.give(state, cost, mark, now),
             Packed::Fixed(fixed) => fixed.give(state, cost, mark, now),
             Packed::Sliding(sliding) => sliding.give(state, cost, mark, now),
         }

@@ -1,8 +1,9 @@
-//! What is known of keys for which the table has no room: an estimate that is never too low.
+//! What is known of keys for which the table has no room: an estimate that is not too low.
 //!
 //! When more keys count than the table holds, a flood of them passes through here. Each thread
 //! counts in an estimator of its own, so that a flood does not bounce cache lines between workers;
-//! only reading looks at all of them. A key that turns out to be heavy gets a word of the table.
+//! only reading looks at all of them. What is taken back is taken from where it was counted, and not at all
+//! once that is forgotten; else it would make other keys look lighter. A key that turns out to be heavy gets a word of the table.
 //!
 //! Two generations take turns, each for as long as the longest window that was asked about.
 
@@ -24,6 +25,13 @@ const SLOTS: usize = 16_384;
 const SHORTEST: Nanos = 1_000_000_000;
 /// More threads than this share estimators: memory for it ends at 8 MiB.
 const MOST_WORKERS: usize = 8;
+
+/// Where something was counted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Counted {
+    turn: usize,
+    worker: usize,
+}
 
 pub(crate) struct Sketch {
     /// By worker, then by generation.
@@ -48,25 +56,28 @@ impl Sketch {
         }
     }
 
-    /// Counts `cost` for a key and returns the estimate for one window and a part of the one before.
-    pub(crate) fn add(&self, key: Key, cost: u64, window: Nanos, now: Nanos) -> u64 {
-        let turn = self.turn(window, now);
-        let mine = &self.workers[self.mine()];
-        mine[turn].incr(key, isize::try_from(cost).unwrap_or(isize::MAX / 2));
+    /// Counts `cost` for a key. Returns the estimate for one window and a part of the one before, and
+    /// where it was counted.
+    pub(crate) fn add(&self, key: Key, cost: u64, window: Nanos, now: Nanos) -> (u64, Counted) {
+        let (turn, worker) = (self.turn(window, now), self.mine());
+        self.workers[worker][turn % 2].incr(key, isize::try_from(cost).unwrap_or(isize::MAX / 2));
         let estimates = self.workers.iter().flatten().map(|one| one.get(key));
-        estimates.fold(0u64, |sum, n| {
+        let estimate = estimates.fold(0u64, |sum, n| {
             sum.saturating_add(u64::try_from(n).unwrap_or(0))
-        })
+        });
+        (estimate, Counted { turn, worker })
     }
 
-    /// Takes back what was counted.
-    pub(crate) fn sub(&self, key: Key, cost: u64) {
-        let turn = self.turn.load(Ordering::Relaxed) % 2;
+    /// Takes back what was counted, unless it is forgotten.
+    pub(crate) fn sub(&self, key: Key, cost: u64, Counted { turn, worker }: Counted) {
+        if self.turn.load(Ordering::Acquire).wrapping_sub(turn) > 1 {
+            return;
+        }
         let cost = isize::try_from(cost).unwrap_or(isize::MAX / 2);
-        self.workers[self.mine()][turn].decr(key, cost);
+        self.workers[worker][turn % 2].decr(key, cost);
     }
 
-    /// The generation that counts now.
+    /// The number of the generation that counts now; the last two are kept.
     fn turn(&self, window: Nanos, now: Nanos) -> usize {
         let window = window.max(SHORTEST);
         let length = self.length.fetch_max(window, Ordering::Relaxed).max(window);
@@ -80,14 +91,14 @@ impl Sketch {
                 .is_ok()
         };
         if !over || !first(began) {
-            return turn % 2;
+            return turn;
         }
         // The older generation is emptied before anyone counts in it.
-        let next = turn.wrapping_add(1) % 2;
+        let next = turn.wrapping_add(1);
         for worker in &self.workers {
-            worker[next].reset();
+            worker[next % 2].reset();
         }
-        self.turn.store(turn.wrapping_add(1), Ordering::Release);
+        self.turn.store(next, Ordering::Release);
         next
     }
 

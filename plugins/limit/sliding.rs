@@ -6,7 +6,7 @@
 use crate::packed::Taken;
 use crate::slot::{Code, MILLI, SECOND, field};
 use crate::weigh::Weigh;
-use crate::{Decision, Nanos};
+use crate::{Decision, NEVER, Nanos, needed};
 
 /// How a state is laid out.
 #[derive(Clone, Copy, Debug)]
@@ -132,7 +132,7 @@ impl Sliding {
         let used = self.weigh.used(&window.spans, window.left);
         let limit = self.weigh.limit;
         let mut decision = Decision {
-            allowed: used.saturating_add(cost) <= limit,
+            allowed: used.saturating_add(needed(cost)) <= limit,
             limit,
             remaining: limit.saturating_sub(used),
             reset: window.left,
@@ -140,8 +140,10 @@ impl Sliding {
             delay: 0,
         };
         if !decision.allowed {
-            decision.retry = self.weigh.retry(&window.spans, window.left, cost);
-            decision.reset = decision.retry;
+            decision.retry = self.weigh.retry(&window.spans, window.left, needed(cost));
+            if decision.retry != NEVER {
+                decision.reset = decision.retry;
+            }
             return Taken::refused(decision, window.foreign.then(|| self.pack(&window)));
         }
         decision.remaining = limit - used - cost;

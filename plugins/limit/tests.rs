@@ -4,6 +4,7 @@
 
 mod bounds;
 mod flood;
+mod later;
 mod loom;
 mod model;
 mod properties;
