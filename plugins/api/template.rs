@@ -69,22 +69,23 @@ impl Template {
     /// The text, and how many variables had a value or a default.
     pub fn render_counted(&self, source: &dyn VarSource) -> (String, usize) {
         let mut out = String::new();
-        let resolved = self.each_piece(source, &mut |piece| out.push_str(piece));
+        let resolved = self.each_piece(source, &mut |_, piece| out.push_str(piece));
         (out, resolved)
     }
 
-    /// The pieces of the text, one after the other, without putting them together; returns how many
-    /// variables had a value or a default. A variable without one is no piece.
-    pub fn each_piece(&self, source: &dyn VarSource, f: &mut dyn FnMut(&str)) -> usize {
+    /// The pieces of the text with their places, one after the other, without putting them together;
+    /// returns how many variables had a value or a default. A variable without one is no piece, and its
+    /// place is left out.
+    pub fn each_piece(&self, source: &dyn VarSource, f: &mut dyn FnMut(usize, &str)) -> usize {
         let mut resolved = 0;
-        for piece in &self.pieces {
+        for (at, piece) in self.pieces.iter().enumerate() {
             match piece {
-                Piece::Text(text) => f(text),
+                Piece::Text(text) => f(at, text),
                 Piece::Var { var, default } => {
                     let value = source.var(var);
                     let text = value.as_ref().map(VarValue::as_text);
                     if let Some(text) = text.as_deref().or(default.as_deref()) {
-                        f(text);
+                        f(at, text);
                         resolved += 1;
                     }
                 }

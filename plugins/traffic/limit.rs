@@ -48,17 +48,14 @@ use std::time::Duration;
 
 use lockgate_limit::{Ask, Decision, Engine, Guard, Key, NEVER, Receipt, Rule};
 use lockgate_plugin::{
-    BuildCx, Ctx, Flow, HeaderKey, Outcome, Phases, Plugin, Problems, Reply, Step, Var,
+    BuildCx, Ctx, HeaderKey, Outcome, Phases, Plugin, Problems, Reply, Step, Var,
 };
 use smallvec::SmallVec;
 
 pub use self::conf::Conf;
 use self::headers::Headers;
 use self::one::{Asked, Limit, Missing};
-use super::limits::{engine, now, refusal, undecided};
-
-/// Shorter waits are not worth a timer.
-const SHORTEST_WAIT: Duration = Duration::from_millis(1);
+use super::limits::{ended, engine, hold, now, refusal, undecided};
 
 /// The built plugin.
 pub struct Limits {
@@ -172,15 +169,7 @@ impl Plugin for Limits {
         if !held.guards.is_empty() || !held.charges.is_empty() {
             *cx.local() = held;
         }
-        let delay = Duration::from_nanos(verdict.delay);
-        if delay < SHORTEST_WAIT {
-            return Ok(Step::Next);
-        }
-        let wait = cx.sleep(delay);
-        Ok(Step::Wait(Box::pin(async move {
-            wait.await;
-            Ok(Flow::Next)
-        })))
+        Ok(hold(cx, Duration::from_nanos(verdict.delay)))
     }
 
     fn log(&self, cx: &mut Ctx<'_>) {
@@ -197,7 +186,7 @@ impl Plugin for Limits {
         });
         let used = if refunded { Some(0) } else { told };
         let Some(used) = used else { return };
-        let now = now(&self.engine, cx);
+        let now = ended(&self.engine, cx);
         for charge in held.charges {
             let ask = Ask {
                 rule: &charge.rule,

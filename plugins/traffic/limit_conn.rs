@@ -2,8 +2,9 @@
 //!
 //! Up to `conn` pass, up to `burst` more wait first, the rest is refused. One that waits does so for
 //! `default_conn_delay` times the number of full `conn`s before it; unless
-//! `only_use_default_delay` is set, that time follows how long requests really take. A request is
-//! under way from here until it is over, however it ends; a WebSocket until it is closed.
+//! `only_use_default_delay` is set, that time follows how long requests really take, a minute at most for
+//! each; WebSockets say nothing about it. Nobody waits longer than an hour. A request is under way from
+//! here until it is over, however it ends; a WebSocket until it is closed.
 //!
 //! With `rules` a request has to be within each of those that apply to it, and is counted by all
 //! of them or by none. A rule whose key or numbers have no value does not apply.
@@ -31,22 +32,23 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use lockgate_limit::{Engine, Guard, Key};
-use lockgate_plugin::{BuildCx, Ctx, Flow, Outcome, Phases, Plugin, Problems, Reply, Step, Var};
+use lockgate_plugin::{BuildCx, Ctx, Outcome, Phases, Plugin, Problems, Reply, Step, Var};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 use smallvec::SmallVec;
 
 use super::limits::amount::{self, Amount};
-use super::limits::key::{KeySource, KeyType, var_or_combination};
+use super::limits::key::{KeySource, KeyType, check_rules, var_or_combination};
 use super::limits::store::Policy;
-use super::limits::{engine, refusal, undecided};
+use super::limits::{LONGEST_WAIT, engine, hold, refusal, undecided};
 
-/// Shorter waits are not worth a timer.
-const SHORTEST_WAIT: Duration = Duration::from_millis(1);
+/// A request that took longer counts as if it took this, which is how long an upstream may be silent: a
+/// download of hours says little about how long others take.
+const LONGEST_TAKEN: Duration = Duration::from_secs(60);
 
-/// Nobody waits longer than this: by then whoever asked is gone.
-const LONGEST_WAIT: Duration = Duration::from_secs(3_600);
+/// The status of connections that become something else, such as a WebSocket.
+const SWITCHED: u16 = 101;
 
 /// Configuration of `limit-conn`. Either `conn`, `burst` and `key`, or `rules`.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -149,6 +151,8 @@ impl Plugin for LimitConn {
 
     fn check(conf: &Conf, out: &mut Problems) {
         conf.policy.check(&[Policy::Local], out);
+        let rules = conf.rules.as_deref().unwrap_or_default();
+        check_rules(rules.iter().map(|rule| &*rule.key), out);
     }
 
     fn build(conf: Conf, bx: &BuildCx<'_>) -> Result<LimitConn, Problems> {
@@ -225,16 +229,10 @@ impl Plugin for LimitConn {
         if held.guards.is_empty() {
             return Ok(self.undecided("no rule applies"));
         }
-        let delay = held.waited.min(LONGEST_WAIT);
+        held.waited = held.waited.min(LONGEST_WAIT);
+        let delay = held.waited;
         *cx.local() = held;
-        if delay < SHORTEST_WAIT {
-            return Ok(Step::Next);
-        }
-        let wait = cx.sleep(delay);
-        Ok(Step::Wait(Box::pin(async move {
-            wait.await;
-            Ok(Flow::Next)
-        })))
+        Ok(hold(cx, delay))
     }
 
     fn log(&self, cx: &mut Ctx<'_>) {
@@ -242,8 +240,11 @@ impl Plugin for LimitConn {
             return;
         }
         let held = std::mem::take(cx.local::<Held>());
-        if let Some(observed) = &self.observed {
-            let took = nanos(took(cx, held.waited));
+        if let Some(observed) = &self.observed
+            && cx.status() != SWITCHED
+        {
+            let longest = self.default_delay.max(LONGEST_TAKEN);
+            let took = nanos(took(cx, held.waited).min(longest));
             let update = |seen: u64| Some(self.mean(seen, took).max(1));
             let order = Ordering::Relaxed;
             // It never refuses, so there is nothing to look at.

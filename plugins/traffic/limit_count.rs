@@ -228,8 +228,8 @@ impl Plugin for LimitCount {
 type Asked<'a> = (&'a Limit, Rule, lockgate_limit::Key);
 
 impl LimitCount {
-    /// What applies to a request; `None` when a number cannot be found. A rule that applies but has
-    /// no number must not be left out: whoever controls the variable could switch it off.
+    /// What applies to a request; `None` when a number cannot be found. A rule that applies but has no
+    /// number is left out only by who degrades: whoever controls the variable can switch it off.
     fn asked(&self, cx: &Ctx<'_>) -> Option<SmallVec<[Asked<'_>; 1]>> {
         let mut asked = SmallVec::new();
         for limit in &self.limits {
@@ -244,13 +244,24 @@ impl LimitCount {
             let rule = match limit.numbers.rule {
                 Some(rule) => rule,
                 None => {
-                    let (count, window) = limit.numbers.find(cx)?;
-                    Numbers::rule(count, window, limit.window_type)?
+                    let numbers = limit.numbers.find(cx);
+                    let kind = limit.window_type;
+                    match numbers.and_then(|(count, window)| Numbers::rule(count, window, kind)) {
+                        Some(rule) => rule,
+                        None if self.leaves_out() => continue,
+                        None => return None,
+                    }
                 }
             };
             asked.push((limit, rule, key));
         }
         Some(asked)
+    }
+
+    /// Whether a rule without a usable number does not apply. A limit that is the only one is never left
+    /// out in this way; without a number it has no answer at all.
+    fn leaves_out(&self) -> bool {
+        self.skips && self.degrades
     }
 
     fn step(&self, allowed: bool) -> Step<'_> {

@@ -2,7 +2,8 @@
 //!
 //! The leaky bucket of nginx: `rate` requests a second pass, up to `burst` more wait, the rest is
 //! refused. With `nodelay` the burst passes at once, and the rate holds in the long run only. Who
-//! waits is counted already, so at most `burst` requests of a key wait at a time.
+//! waits is counted already, so at most `burst` requests of a key wait at a time. Nobody waits longer than
+//! an hour.
 //!
 //! What has been counted stays when the configuration is edited; only another `key` starts anew.
 //! With `policy: local` counts are kept in this gateway's memory, 16 bytes a key; with `redis` or
@@ -21,8 +22,6 @@
 //! | 500 | the gateway's page | Redis cannot be asked, unless `allow_degradation` |
 
 use std::borrow::Cow;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,10 +35,7 @@ use serde::Deserialize;
 
 use super::limits::key::{KeySource, KeyType, var_or_combination};
 use super::limits::store::{self, Policy, Store};
-use super::limits::{engine, now, refusal, undecided};
-
-/// Shorter waits are not worth a timer.
-const SHORTEST_WAIT: Duration = Duration::from_millis(1);
+use super::limits::{engine, hold, now, refusal, undecided, wait};
 
 /// Configuration of `limit-req`.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -157,24 +153,14 @@ impl Plugin for LimitReq {
         if !decision.allowed {
             return Ok(Step::Reply(self.refusal.clone()));
         }
-        let Some(wait) = self.wait(Duration::from_nanos(decision.delay), cx) else {
-            return Ok(Step::Next);
-        };
-        Ok(Step::Wait(Box::pin(async move {
-            wait.await;
-            Ok(Flow::Next)
-        })))
+        Ok(hold(cx, self.delay(Duration::from_nanos(decision.delay))))
     }
 }
 
 impl LimitReq {
-    /// What a request has to wait for, if anything.
-    fn wait(
-        &self,
-        delay: Duration,
-        cx: &Ctx<'_>,
-    ) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
-        (!self.nodelay && delay >= SHORTEST_WAIT).then(|| cx.sleep(delay))
+    /// How long a request is held back.
+    fn delay(&self, due: Duration) -> Duration {
+        if self.nodelay { Duration::ZERO } else { due }
     }
 
     fn ask_central<'a>(&'a self, shared: &'a Shared, cx: &'a mut Ctx<'_>) -> Step<'a> {
@@ -193,7 +179,7 @@ impl LimitReq {
             match shared.central.check(&[charge], now).await {
                 Ok(verdict) if verdict.allowed => {
                     let delay = verdict.outcomes.first().map_or(Duration::ZERO, |o| o.delay);
-                    if let Some(wait) = self.wait(delay, cx) {
+                    if let Some(wait) = wait(cx, self.delay(delay)) {
                         wait.await;
                     }
                     Ok(Flow::Next)
@@ -266,6 +252,12 @@ mod tests {
         limit.request().get("/").expect_reply(503);
         limit.advance(Duration::from_millis(100));
         assert_eq!(slept(&limit), 0);
+    }
+
+    #[test]
+    fn nobody_is_held_longer_than_an_hour() {
+        let limit = run::<LimitReq>(conf(&json!({"rate": 0.0001}))).build();
+        assert_eq!([slept(&limit), slept(&limit)], [0, 3_600_000]);
     }
 
     #[test]

@@ -86,8 +86,9 @@ pub(super) struct One {
     /// Within what requests count together.
     #[serde(default)]
     pub(super) scope: Scope,
-    /// What a request costs: a number, or a text in which `$variables` give one. Not for
-    /// `concurrency`.
+    /// What a request costs: a number, or a text in which `$variables` give one. With 0
+    /// nothing is charged until `cost_header` tells; such a request passes unless the limit is used up.
+    /// Not for `concurrency`.
     #[serde(default = "one")]
     #[schemars(schema_with = "amount::natural")]
     pub(super) cost: amount::Conf,

@@ -279,3 +279,78 @@ fn configurations_that_are_refused() {
         "cost_header: the name is not a header name",
     );
 }
+
+/// The settlement of a request that took long counts as of its end, not of its arrival.
+#[test]
+fn settlements_are_as_of_the_end_of_the_request() {
+    let one = |algorithm: &str| json!({"name": "a", "algorithm": algorithm, "count": 10, "time_window": 60});
+    let limit = |algorithm: &str, extra: Value| {
+        let mut conf = json!({ "limits": [one(algorithm)] });
+        let extra = extra.as_object().unwrap().clone();
+        conf.as_object_mut().unwrap().extend(extra);
+        run::<Limits>(conf).build()
+    };
+    // A refund from an ended window does not open the running one, nor reach back into it.
+    let refunds = json!({"refund_on": [500]});
+    for algorithm in ["sliding_window", "fixed_window", "buckets", "log"] {
+        let limit = limit(algorithm, refunds.clone());
+        let mut slow = ask(&limit).expect_next();
+        limit.advance(200 * SECOND);
+        assert_eq!(many(&limit, 20), 10, "{algorithm}");
+        slow.respond(500, &[], &[]);
+        assert_eq!(many(&limit, 20), 0, "{algorithm}");
+    }
+    // What a long request has cost is charged to the window in which it ends.
+    let costs = json!({"cost_header": "X-Cost"});
+    for algorithm in [
+        "sliding_window",
+        "fixed_window",
+        "buckets",
+        "log",
+        "token_bucket",
+    ] {
+        let limit = limit(algorithm, costs.clone());
+        let mut slow = ask(&limit).expect_next();
+        limit.advance(200 * SECOND);
+        slow.respond(200, &[("X-Cost", "9")], &[]);
+        assert_eq!(many(&limit, 20), 2, "{algorithm}");
+        // And does not end it.
+        limit.advance(5 * SECOND);
+        assert_eq!(many(&limit, 20), 0, "{algorithm}");
+    }
+}
+
+#[test]
+fn a_cost_above_the_limit_is_told_without_a_time_that_never_comes() {
+    for algorithm in ["sliding_window", "fixed_window", "buckets", "log"] {
+        let limit = built(
+            json!([{"name": "a", "algorithm": algorithm, "count": 4, "time_window": 60, "cost": 5}]),
+        );
+        let answer = ask(&limit).expect_reply(429);
+        let shown = answer.header("RateLimit").unwrap();
+        let (_, seconds) = shown.split_once(";t=").unwrap();
+        assert!(seconds.parse::<u64>().unwrap() <= 60, "{shown}");
+        assert!(answer.header("Retry-After").is_none());
+    }
+}
+
+/// Two parts of a key: a value in the one is not the same as that value in the other.
+#[test]
+fn values_of_different_variables_are_different_keys() {
+    let limit =
+        built(json!([{"name": "a", "count": 1, "time_window": 60, "key": "$http_a$http_b"}]));
+    let with = |name: &str| limit.request().header(name, "x").get("/").passed();
+    assert_eq!(
+        [with("a"), with("b"), with("a"), with("b")],
+        [true, true, false, false]
+    );
+}
+
+#[test]
+fn nobody_is_held_longer_than_an_hour() {
+    let limit = built(
+        json!([{"name": "a", "algorithm": "leaky_bucket", "count": 1, "time_window": 100_000, "burst": 9}]),
+    );
+    assert_eq!(ask(&limit).expect_next().slept(), Duration::ZERO);
+    assert_eq!(ask(&limit).expect_next().slept(), 3_600 * SECOND);
+}

@@ -124,3 +124,31 @@ fn configurations_that_are_refused() {
         "policy: `redis-cluster` is not served by this plugin yet",
     );
 }
+
+/// One connection of ten hours does not make everybody wait for an hour.
+#[test]
+fn long_requests_do_not_decide_how_long_all_wait() {
+    let limit = run::<LimitConn>(conf(&json!({}))).build();
+    let mut first = ask(&limit).expect_next();
+    limit.advance(Duration::from_secs(36_000));
+    first.respond(200, &[], &[]);
+    let mut socket = ask(&limit).expect_next();
+    let waited = ask(&limit).expect_next().slept();
+    assert!(waited <= Duration::from_secs(31), "{waited:?}");
+    // A WebSocket says nothing about how long requests take.
+    limit.advance(Duration::from_secs(36_000));
+    socket.respond(101, &[], &[]);
+    let _first = ask(&limit).expect_next();
+    let after = ask(&limit).expect_next().slept();
+    assert!(after <= waited, "{after:?} {waited:?}");
+}
+
+#[test]
+fn two_rules_with_one_key_are_refused() {
+    let rule = json!({"key": "$http_user", "conn": 1, "burst": 0});
+    let text = build_error::<LimitConn>(json!({"default_conn_delay": 1, "rules": [rule, rule]}));
+    assert!(
+        text.contains("duplicate key '$http_user' in rules"),
+        "{text}"
+    );
+}

@@ -73,7 +73,14 @@ impl LimitCount {
                 None if self.skips => continue,
                 None => store::address(&limit.rule_name, cx),
             };
-            let (count, window) = limit.numbers.find(cx)?;
+            let numbers = limit.numbers.find(cx).and_then(|(count, window)| {
+                Some((count, law(limit.window_type, count, window).ok()?))
+            });
+            let (count, law) = match numbers {
+                Some(numbers) => numbers,
+                None if self.leaves_out() => continue,
+                None => return None,
+            };
             let scope = if self.skips {
                 self.owner.to_string()
             } else {
@@ -82,7 +89,7 @@ impl LimitCount {
             limits.push((limit, count));
             charges.push(Charge {
                 key: key_text(&scope, &rule, &text),
-                law: law(limit.window_type, count, window).ok()?,
+                law,
                 cost: 1,
             });
         }

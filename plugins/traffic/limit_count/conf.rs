@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::traffic::limits::amount;
-use crate::traffic::limits::key::KeyType;
+use crate::traffic::limits::key::{KeyType, check_rules};
 use crate::traffic::limits::store::{Policy, Store};
 
 /// As in the original: the interval that is none, and the shortest.
@@ -54,7 +54,8 @@ pub struct Conf {
     /// request, so that the limit holds. Unit: seconds; -1 is APISIX's default.
     #[serde(default = "no_sync")]
     sync_interval: f64,
-    /// Lets requests pass for which no limit can be found.
+    /// Lets requests pass for which no limit can be found. With `rules`, one without a usable number is left
+    /// out, and the others apply.
     #[serde(default)]
     pub(super) allow_degradation: bool,
     /// Whether responses tell how things stand.
@@ -124,11 +125,7 @@ impl Conf {
             out.add("", "group and rules cannot be specified at the same time");
         }
         let rules = self.rules.as_deref().unwrap_or_default();
-        for (at, rule) in rules.iter().enumerate() {
-            if rules[..at].iter().any(|other| other.key == rule.key) {
-                out.add("", format!("duplicate key '{}' in rules", rule.key));
-            }
-        }
+        check_rules(rules.iter().map(|rule| &*rule.key), out);
         self.store.check(&Policy::ALL, out);
         if self.store.is_shared() && self.sync_interval != NO_SYNC {
             let window = match self.time_window {

@@ -319,3 +319,18 @@ fn the_largest_numbers_are_limits_too() {
     }
     assert_eq!(built(json!({})).phases(), Phases::ACCESS);
 }
+
+/// Who sends a number that is none switches off the rule it belongs to, and no other.
+#[test]
+fn a_rule_that_degrades_leaves_the_others() {
+    let limit = run::<LimitCount>(json!({"allow_degradation": true, "rules": [
+        {"count": 1, "time_window": 60, "key": "$remote_addr"},
+        {"count": "$http_x_quota", "time_window": 60, "key": "$http_user"},
+    ]}));
+    let limit = limit.build();
+    let with = |quota: &str| {
+        let request = limit.request().header("user", "a");
+        request.header("x-quota", quota).get("/").passed()
+    };
+    assert_eq!([with("x"), with("x"), with("9")], [true, false, false]);
+}

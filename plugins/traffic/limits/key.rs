@@ -4,7 +4,8 @@ use std::borrow::Cow;
 use std::net::{IpAddr, Ipv6Addr};
 
 use lockgate_limit::{Engine, Key, KeyHasher};
-use lockgate_plugin::{Ctx, Template, Var};
+use lockgate_plugin::{Ctx, Problems, Template, Var};
+use rustc_hash::FxHashSet;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 
@@ -44,6 +45,16 @@ impl JsonSchema for KeyType {
 /// The same without `constant`.
 pub(crate) fn var_or_combination(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "string", "enum": ["var", "var_combination"], "default": "var"})
+}
+
+/// Says which of the keys of `rules` are there twice: such rules would count in one counter.
+pub(crate) fn check_rules<'a>(keys: impl Iterator<Item = &'a str>, out: &mut Problems) {
+    let mut seen = FxHashSet::default();
+    for key in keys {
+        if !seen.insert(key) {
+            out.add("", format!("duplicate key '{key}' in rules"));
+        }
+    }
 }
 
 /// A parsed key, within a scope of its own.
@@ -106,8 +117,9 @@ impl KeySource {
             }
             Kind::Template(template) => {
                 let mut key = self.begin(engine, within);
-                let found =
-                    template.each_piece(&cx.lookup(), &mut |piece| key.add(piece.as_bytes()));
+                let found = template.each_piece(&cx.lookup(), &mut |at, piece| {
+                    key.add_at(at, piece.as_bytes());
+                });
                 (found > 0).then(|| key.done())
             }
             Kind::Constant(text) => Some(self.begin(engine, within).bytes(text).done()),
@@ -154,7 +166,7 @@ impl KeySource {
             Kind::Var(var) => Some(cx.var(var)?.as_text().into_owned()),
             Kind::Template(template) => {
                 let mut text = String::new();
-                let found = template.each_piece(&cx.lookup(), &mut |piece| text.push_str(piece));
+                let found = template.each_piece(&cx.lookup(), &mut |_, piece| text.push_str(piece));
                 (found > 0).then_some(text)
             }
             Kind::Constant(text) => Some(String::from_utf8_lossy(text).into_owned()),

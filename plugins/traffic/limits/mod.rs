@@ -5,10 +5,19 @@ pub(crate) mod key;
 pub(crate) mod seconds;
 pub(crate) mod store;
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use lockgate_limit::{Engine, Nanos};
-use lockgate_plugin::{BuildCx, Ctx, Reply};
+use lockgate_plugin::{BuildCx, Ctx, Flow, Reply, Step};
+
+/// Shorter waits are not worth a timer.
+const SHORTEST_WAIT: Duration = Duration::from_millis(1);
+
+/// Nobody is held longer than this: by then whoever asked is gone.
+pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(3_600);
 
 /// The one engine of the process: its table is shared by all workers and all plugins that limit, and
 /// lives as long as there is such a plugin.
@@ -17,10 +26,39 @@ pub(crate) fn engine(bx: &BuildCx<'_>) -> Arc<Engine> {
         .get(("process", "limit", "engine"), Engine::default)
 }
 
-/// The time of a request, without reading a clock.
+/// The time of a request, without reading a clock. Not for when it is over: see [`ended`].
 pub(crate) fn now(engine: &Engine, cx: &Ctx<'_>) -> Nanos {
     let timing = cx.work().timing;
     engine.clock().at(cx.tick(), (timing.start, timing.wall))
+}
+
+/// When a request was over, for the log phase. What is settled then is settled as of then: to go by
+/// when the request came would be to turn back the clock of its limits.
+pub(crate) fn ended(engine: &Engine, cx: &Ctx<'_>) -> Nanos {
+    let work = cx.work();
+    let end = work.finished.unwrap_or_else(|| cx.now());
+    engine
+        .clock()
+        .at(end, (work.timing.start, work.timing.wall))
+}
+
+/// A wait, if there is one worth a timer. It ends after [`LONGEST_WAIT`].
+pub(crate) fn wait(
+    cx: &Ctx<'_>,
+    delay: Duration,
+) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
+    (delay >= SHORTEST_WAIT).then(|| cx.sleep(delay.min(LONGEST_WAIT)))
+}
+
+/// Holds a request back for so long, then lets it pass.
+pub(crate) fn hold<'a>(cx: &Ctx<'_>, delay: Duration) -> Step<'a> {
+    match wait(cx, delay) {
+        None => Step::Next,
+        Some(wait) => Step::Wait(Box::pin(async move {
+            wait.await;
+            Ok(Flow::Next)
+        })),
+    }
 }
 
 /// The answer to a request above a limit.

@@ -76,11 +76,17 @@ fn routes(world: &World, port: u16) -> Result<Value> {
         { "key": "$remote_addr", "count": 2, "time_window": 600 },
         { "key": "$uri", "count": 5, "time_window": 600 },
     ] });
+    // The second rule has no number in these requests.
+    let degrades = json!({ "allow_degradation": true, "rules": [
+        { "key": "$remote_addr", "count": 2, "time_window": 600 },
+        { "key": "$uri", "count": "$http_x_quota", "time_window": 600 },
+    ] });
     let limiter = json!({ "count": 2, "time_window": 86_400, "redis_host": "127.0.0.1", "redis_port": port, "timeout": 5_000 });
     Ok(json!({ "routes": [
         route("fixed", "limit-count", two(json!({}))),
         route("sliding", "limit-count", two(json!({ "window_type": "sliding", "time_window": 86_400 }))),
         route("rules", "limit-count", with(rules)),
+        route("degrades", "limit-count", with(degrades)),
         route("rate", "limit-req", with(json!({ "rate": 0.001, "burst": 1, "nodelay": true, "key": "remote_addr" }))),
         route("limiter", "sliding-window-limiter", limiter),
         route("strict", "limit-count", two(json!({ "key": "server_addr" }))),
@@ -98,6 +104,7 @@ pub(super) async fn shared(world: Arc<World>) -> Result<()> {
         ("/fixed", 503),
         ("/sliding", 503),
         ("/rules", 503),
+        ("/degrades", 503),
         ("/rate", 503),
         ("/limiter", 429),
     ] {
