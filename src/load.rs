@@ -129,6 +129,7 @@ pub fn catalogue(settings: &Settings) -> Catalogue {
 pub fn workshop(settings: &Settings, metrics: &Arc<Metrics>) -> Workshop {
     let mut shared = Shared::default();
     shared.insert(Arc::clone(metrics));
+    shared.insert(Arc::clone(metrics.lost()));
     let listen = settings.tls.listen.iter();
     let ports = listen.map(|listen| listen.addr.port()).collect();
     shared.insert(Arc::new(TlsPorts(ports)));

@@ -3,17 +3,18 @@
 use std::cell::Cell;
 use std::hash::{BuildHasher, Hasher};
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::thread;
 
 use smallvec::SmallVec;
 
-use crate::exact::{Exact, Tried};
+use crate::exact::{Exact, Record, Tried};
 use crate::packed::Packed;
 use crate::rule::{Kind, Rule};
 use crate::sketch::{Counted, Sketch};
 use crate::slot::Key;
+use crate::stats::{Lost, Stats};
 use crate::table::{Outcome, Room, Table};
 use crate::{Clock, Concurrency, Decision, Nanos};
 
@@ -30,8 +31,7 @@ pub struct Engine {
     sketch: OnceLock<Sketch>,
     exact: OnceLock<Exact>,
     concurrency: Arc<Concurrency>,
-    unseen: AtomicU64,
-    evicted: AtomicU64,
+    lost: Arc<Lost>,
 }
 
 /// One request's question to one rule.
@@ -64,21 +64,6 @@ pub struct All {
     pub decisions: SmallVec<[Decision; 4]>,
     /// In the same order; empty after a refusal.
     pub receipts: SmallVec<[Receipt; 4]>,
-}
-
-/// Numbers about an engine.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stats {
-    /// Keys in the table whose state counts.
-    pub live: usize,
-    /// Keys the table has room for.
-    pub room: usize,
-    /// Keys with states too large for the table.
-    pub exact: usize,
-    /// Requests let pass without a word of their own, as the table was full.
-    pub unseen: u64,
-    /// States that still counted and were given up for a heavier key.
-    pub evicted: u64,
 }
 
 /// Makes a [`Key`] of its parts, without putting them together first.
@@ -142,9 +127,15 @@ impl Engine {
             sketch: OnceLock::new(),
             exact: OnceLock::new(),
             concurrency: Arc::default(),
-            unseen: AtomicU64::new(0),
-            evicted: AtomicU64::new(0),
+            lost: Arc::default(),
         }
+    }
+
+    /// Counts in this what is lost for want of room.
+    #[must_use]
+    pub fn counting(mut self, lost: Arc<Lost>) -> Engine {
+        self.lost = lost;
+        self
     }
 
     /// Time as rules count it.
@@ -176,10 +167,10 @@ impl Engine {
                 let state = self.table.get(packed.tag(ask.key));
                 packed.take(state, ask.cost, now).decision
             }
-            Kind::Buckets(buckets) => self.exact().update(ask.key, now, |record| {
+            Kind::Buckets(buckets) => self.exact_update(ask.key, now, |record| {
                 (buckets.take(record, ask.cost, now).decision, None)
             }),
-            Kind::Log(log) => self.exact().update(ask.key, now, |record| {
+            Kind::Log(log) => self.exact_update(ask.key, now, |record| {
                 (log.take(record, ask.cost, now).decision, None)
             }),
         }
@@ -196,12 +187,12 @@ impl Engine {
         let tried = |tried: Tried| ((tried.decision, receipt(tried.mark)), tried.next);
         match &ask.rule.kind {
             Kind::Packed(packed) => self.take_packed(packed, ask, now),
-            Kind::Buckets(buckets) => self
-                .exact()
-                .update(key, now, |record| tried(buckets.take(record, cost, now))),
-            Kind::Log(log) => self
-                .exact()
-                .update(key, now, |record| tried(log.take(record, cost, now))),
+            Kind::Buckets(buckets) => {
+                self.exact_update(key, now, |record| tried(buckets.take(record, cost, now)))
+            }
+            Kind::Log(log) => {
+                self.exact_update(key, now, |record| tried(log.take(record, cost, now)))
+            }
         }
     }
 
@@ -220,7 +211,7 @@ impl Engine {
         let (decision, mark, unseen) = match self.table.update(packed.tag(key), now, change, full) {
             Outcome::Seen((decision, mark)) => (decision, mark, None),
             Outcome::Unseen((decision, mark)) => {
-                self.unseen.fetch_add(1, Ordering::Relaxed);
+                self.lost.unseen.fetch_add(1, Ordering::Relaxed);
                 (decision, mark, counted.get())
             }
         };
@@ -241,7 +232,7 @@ impl Engine {
         if estimate < heavy {
             return (Room::Unseen, counted);
         }
-        self.evicted.fetch_add(1, Ordering::Relaxed);
+        self.lost.evicted.fetch_add(1, Ordering::Relaxed);
         let unseen = estimate.saturating_sub(ask.cost).min(heavy - 1);
         let start = packed.charge(0, unseen, now).unwrap_or(0);
         (Room::Evict(start), counted)
@@ -279,7 +270,7 @@ impl Engine {
                 let change = |state| packed.give(state, less, mark, now);
                 self.table.change(packed.tag(key), change);
             }
-            Kind::Buckets(buckets) => self.exact().update(key, now, |record| {
+            Kind::Buckets(buckets) => self.exact_update(key, now, |record| {
                 let next = if more > 0 {
                     buckets.charge(record, more, now)
                 } else {
@@ -287,7 +278,7 @@ impl Engine {
                 };
                 ((), next)
             }),
-            Kind::Log(log) => self.exact().update(key, now, |record| {
+            Kind::Log(log) => self.exact_update(key, now, |record| {
                 let next = if more > 0 {
                     log.charge(record, more, now)
                 } else {
@@ -358,8 +349,17 @@ impl Engine {
         all
     }
 
-    fn exact(&self) -> &Exact {
-        self.exact.get_or_init(Exact::new)
+    fn exact_update<R>(
+        &self,
+        key: Key,
+        now: Nanos,
+        f: impl FnOnce(&Record) -> (R, Option<Record>),
+    ) -> R {
+        let exact = self.exact.get_or_init(Exact::new);
+        let lost = || {
+            self.lost.evicted.fetch_add(1, Ordering::Relaxed);
+        };
+        exact.update(key, now, f, lost)
     }
 
     /// Numbers about the engine; walks the whole table.
@@ -369,8 +369,8 @@ impl Engine {
             live,
             room,
             exact: self.exact.get().map_or(0, Exact::len),
-            unseen: self.unseen.load(Ordering::Relaxed),
-            evicted: self.evicted.load(Ordering::Relaxed),
+            unseen: self.lost.unseen(),
+            evicted: self.lost.evicted(),
         }
     }
 }

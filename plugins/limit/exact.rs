@@ -1,7 +1,7 @@
 //! The place of states that do not fit a word: a few thousand short locked lists.
 //!
 //! Bounded like the table: a list has so many entries and no more; a state that says nothing any
-//! more makes room first, then the one that stops to count first.
+//! more makes room first, then the one that stops to count first. That it was given up is counted.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -53,12 +53,14 @@ impl Exact {
         }
     }
 
-    /// Changes the state of a key: `f` gets it and returns the next one, if it changes.
+    /// Changes the state of a key: `f` gets it and returns the next one, if it changes. `lost` is told
+    /// when a state that still counts is given up for it.
     pub(crate) fn update<R>(
         &self,
         key: Key,
         now: Nanos,
         f: impl FnOnce(&Record) -> (R, Option<Record>),
+        lost: impl FnOnce(),
     ) -> R {
         // The upper bits, as the table does.
         let list = &self.lists[(key.0 >> 32) as usize % LISTS];
@@ -78,6 +80,7 @@ impl Exact {
                     let first = first.min_by_key(|(_, (_, record))| record.expiry());
                     if let Some(at) = first.map(|(at, _)| at) {
                         list.swap_remove(at);
+                        lost();
                     }
                 }
                 list.push((key, next));

@@ -13,6 +13,9 @@
 //! | [`Algorithm::Gcra`] | one time, one word | burst + L |
 //! | [`Concurrency`] | a count while there are requests | exact |
 //!
+//! States under a lock are kept for 65,536 keys at once; when more count, the bound holds no longer for
+//! those that were given up ([`Lost::evicted`] counts them).
+//!
 //! A request that is refused is never charged, and one with several limits is charged on all of them
 //! or on none ([`Engine::take_all`]).
 //!
@@ -44,6 +47,7 @@ mod rule;
 mod sketch;
 mod sliding;
 mod slot;
+mod stats;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -51,9 +55,10 @@ mod weigh;
 
 pub use clock::Clock;
 pub use concurrency::{Concurrency, Guard};
-pub use engine::{All, Ask, Engine, KeyHasher, Receipt, Stats};
+pub use engine::{All, Ask, Engine, KeyHasher, Receipt};
 pub use rule::{Algorithm, BadRule, Rule};
 pub use slot::Key;
+pub use stats::{Lost, Stats};
 
 /// Nanoseconds since [`Clock`]'s zero.
 pub type Nanos = u64;

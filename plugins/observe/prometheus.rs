@@ -25,6 +25,7 @@ mod family;
 mod labels;
 mod metrics;
 mod options;
+mod room;
 
 use std::sync::Arc;
 use std::time::Duration;

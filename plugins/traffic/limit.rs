@@ -14,6 +14,11 @@
 //! | `log` | `count` in any window, exactly; for counts up to 64 |
 //! | `concurrency` | `count` at once |
 //!
+//! `buckets` and `log` are kept for 65,536 clients at once in the whole gateway, as are sliding windows of
+//! more than 33 million (a million when shorter than a second); the others for a million. When more of them
+//! count, the oldest of the former are given up, and light clients of the latter pass uncounted, which
+//! `apisix_limit_evicted_total` and `apisix_limit_unseen_total` tell.
+//!
 //! With `dry_run` a limit counts for itself and refuses nothing; the log says at level `debug` when
 //! it would have. Counts are kept in this gateway's memory and survive every edit but that of a limit's
 //! name, key or scope.

@@ -124,4 +124,6 @@ fn exact_states_are_bounded_too() {
     }
     let stats = engine.stats(START);
     assert!(stats.exact > 50_000 && stats.exact <= 65_536, "{stats:?}");
+    // All of them still count: who has no place now was given up.
+    assert_eq!(stats.evicted, 100_000 - stats.exact as u64);
 }

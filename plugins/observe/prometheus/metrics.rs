@@ -1,9 +1,10 @@
 //! All metrics of the process, under APISIX's names.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+use lockgate_limit::Lost;
 use prometheus::core::Collector;
 use prometheus::{
     Encoder, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
@@ -13,6 +14,7 @@ use prometheus::{
 use super::family::{Family, Series};
 use super::labels::Labels;
 use super::options::{Families, Options};
+use super::room::Room;
 
 /// Labels of `http_status`, in APISIX's order.
 pub(super) const STATUS_LABELS: &[&str] = &[
@@ -56,6 +58,7 @@ pub struct Metrics {
     requests: IntGauge,
     upstreams: IntGaugeVec,
     errors: IntCounter,
+    room: Room,
     /// Changes when series were dropped: handles from before must be asked for again.
     generation: AtomicU64,
     told_full: AtomicBool,
@@ -160,6 +163,7 @@ impl Metrics {
                 "nginx_metric_errors_total",
                 "Requests that could not be counted in some metric",
             ))?,
+            room: Room::new(opts)?,
             generation: AtomicU64::new(0),
             told_full: AtomicBool::new(false),
             scrape: Mutex::new(()),
@@ -180,7 +184,7 @@ impl Metrics {
             Box::new(metrics.errors.clone()),
             Box::new(info),
         ];
-        for collector in collectors {
+        for collector in collectors.into_iter().chain(metrics.room.collectors()) {
             metrics.registry.register(collector)?;
         }
         Ok(metrics)
@@ -189,6 +193,11 @@ impl Metrics {
     /// For metrics of other parts of the gateway.
     pub fn registry(&self) -> &Registry {
         &self.registry
+    }
+
+    /// Where limits count what they had no room for: a shared object for plugins that limit.
+    pub fn lost(&self) -> &Arc<Lost> {
+        &self.room.lost
     }
 
     /// Replaces what health checks found: upstream, address, port, whether it is healthy. Shown by
@@ -233,6 +242,7 @@ impl Metrics {
         }
         self.requests
             .set(i64::try_from(now.requests).unwrap_or(i64::MAX));
+        self.room.refresh();
         let mut out = Vec::new();
         if let Err(error) = TextEncoder::new().encode(&self.registry.gather(), &mut out) {
             tracing::error!(%error, "metrics not rendered");

@@ -22,8 +22,8 @@ pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(3_600);
 /// The one engine of the process: its table is shared by all workers and all plugins that limit, and
 /// lives as long as there is such a plugin.
 pub(crate) fn engine(bx: &BuildCx<'_>) -> Arc<Engine> {
-    bx.states
-        .get(("process", "limit", "engine"), Engine::default)
+    let made = || Engine::default().counting(bx.shared().unwrap_or_default());
+    bx.states.get(("process", "limit", "engine"), made)
 }
 
 /// The time of a request, without reading a clock. Not for when it is over: see [`ended`].
