@@ -5,6 +5,8 @@
 //! which is what makes an insertion race harmless: two threads that insert one key aim at the same
 //! word, and one of them sees that it is too late.
 
+use std::sync::OnceLock;
+
 use portable_atomic::{AtomicU128, Ordering};
 
 use crate::Nanos;
@@ -14,6 +16,8 @@ const WAYS: usize = 4;
 const SET_BYTES: usize = WAYS * size_of::<u128>();
 /// Fewer sets than this would meet each other all the time.
 const LEAST_SETS: usize = 16;
+/// A page of 64 KiB: made in some microseconds, when the first of its keys comes.
+const PAGE_SETS: usize = 1_024;
 
 /// A word that several threads change. A trait, so that the model checker can stand in.
 pub(crate) trait Word: Default {
@@ -34,13 +38,33 @@ impl Word for AtomicU128 {
 }
 
 pub(crate) struct Table<W = AtomicU128> {
-    /// Flat, because the memory of plain words comes zeroed from the system and takes no page until
-    /// one of its words is written; a type aligned to 64 bytes would be written in full.
+    /// A page takes no memory until it is used: a table that nobody asks, as that of a configuration that
+    /// is only checked, costs nothing, and no request waits for the whole to be made.
+    pages: Box<[OnceLock<Page<W>>]>,
+    /// Sets, in all pages.
+    sets: usize,
+    /// The bits of a hash that do not choose the set.
+    shift: u32,
+}
+
+struct Page<W> {
     words: Box<[W]>,
     /// The first word at the beginning of a cache line.
     first: usize,
-    /// The bits of a hash that do not choose the set.
-    shift: u32,
+}
+
+impl<W: Word> Page<W> {
+    fn new(sets: usize) -> Page<W> {
+        let words = sets * WAYS + WAYS - 1;
+        let words: Box<[W]> = (0..words).map(|_| W::default()).collect();
+        let past = words.as_ptr() as usize % SET_BYTES;
+        let first = ((SET_BYTES - past) / size_of::<W>()) % WAYS;
+        Page { words, first }
+    }
+
+    fn set(&self, at: usize) -> &[W] {
+        &self.words[self.first + at * WAYS..][..WAYS]
+    }
 }
 
 /// What to do with a newcomer whose set is full of states that still count.
@@ -68,29 +92,38 @@ impl<W: Word> Table<W> {
 
     pub(crate) fn with_sets(sets: usize) -> Table<W> {
         let shift = u64::BITS - sets.trailing_zeros();
-        let words = sets * WAYS + WAYS - 1;
-        let words: Box<[W]> = (0..words).map(|_| W::default()).collect();
-        let past = words.as_ptr() as usize % SET_BYTES;
-        let first = ((SET_BYTES - past) / size_of::<W>()) % WAYS;
+        let pages = sets.div_ceil(PAGE_SETS);
         Table {
-            words,
-            first,
+            pages: (0..pages).map(|_| OnceLock::new()).collect(),
+            sets,
             shift,
         }
     }
 
-    fn set(&self, key: Key) -> &[W] {
+    /// The number of a key's set.
+    fn at(&self, key: Key) -> usize {
         // A table of one set has nothing to choose.
-        let at = key.0.checked_shr(self.shift).unwrap_or(0) as usize;
-        &self.words[self.first + at * WAYS..][..WAYS]
+        key.0.checked_shr(self.shift).unwrap_or(0) as usize
+    }
+
+    /// The set of a key, if one of its page was ever used.
+    fn used(&self, key: Key) -> Option<&[W]> {
+        let at = self.at(key);
+        Some(self.pages[at / PAGE_SETS].get()?.set(at % PAGE_SETS))
+    }
+
+    fn set(&self, key: Key) -> &[W] {
+        let at = self.at(key);
+        let page = self.pages[at / PAGE_SETS].get_or_init(|| Page::new(self.sets.min(PAGE_SETS)));
+        page.set(at % PAGE_SETS)
     }
 
     /// The state of a key; 0 if it has none.
     pub(crate) fn get(&self, tag: Tag) -> u128 {
         let head = tag.head();
-        let words = self.set(tag.0).iter().map(Word::read);
+        let words = self.used(tag.0).unwrap_or_default().iter();
         words
-            .into_iter()
+            .map(Word::read)
             .find(|word| head_of(*word) == head)
             .map_or(0, state_of)
     }
@@ -98,7 +131,7 @@ impl<W: Word> Table<W> {
     /// Changes the state of a key that has one.
     pub(crate) fn change(&self, tag: Tag, f: impl Fn(u128) -> Option<u128>) {
         let head = tag.head();
-        for word in self.set(tag.0) {
+        for word in self.used(tag.0).unwrap_or_default() {
             let mut held = word.read();
             while head_of(held) == head {
                 match f(state_of(held)) {
@@ -179,7 +212,14 @@ impl<W: Word> Table<W> {
     /// Words that still count, and all words.
     pub(crate) fn fill(&self, now: Nanos) -> (usize, usize) {
         let live = |word: &&W| expiry(word.read()) > now;
-        let live = self.words.iter().filter(live).count();
-        (live, self.words.len() - (WAYS - 1))
+        let pages = self.pages.iter().filter_map(OnceLock::get);
+        let live = pages.flat_map(|page| &page.words).filter(live).count();
+        (live, self.sets * WAYS)
+    }
+
+    /// Pages that take memory.
+    #[cfg(test)]
+    pub(crate) fn made(&self) -> usize {
+        self.pages.iter().filter_map(OnceLock::get).count()
     }
 }

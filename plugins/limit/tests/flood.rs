@@ -82,6 +82,24 @@ fn a_newcomer_without_room_is_asked_about_once_and_starts_as_told() {
     assert_eq!(table.fill(START + 2 * SECOND), (0, 4));
 }
 
+#[test]
+fn a_page_is_made_for_the_first_key_that_is_charged() {
+    let gcra = packed(&rule(Algorithm::Gcra { burst: 2 }, 1, SECOND));
+    let table: Table = Table::with_bytes(16 << 20);
+    assert_eq!((table.fill(START), table.made()), ((0, 1 << 20), 0));
+    let tag = |set: u64| gcra.tag(Key(set << 46 | 1));
+    assert_eq!(table.get(tag(0)), 0);
+    table.change(tag(0), |_| panic!("there is nothing to change"));
+    assert_eq!(table.made(), 0);
+    let take = |state| ((), gcra.take(state, 1, START).next);
+    let last = (1 << 18) - 1;
+    for set in [0, 1_023, 1_024, last] {
+        table.update(tag(set), START, take, || panic!("there was room"));
+        assert_ne!(table.get(tag(set)), 0);
+    }
+    assert_eq!((table.fill(START), table.made()), ((4, 1 << 20), 3));
+}
+
 /// A table for 64 keys, a window of a day, ten thousand keys with one request each, and one key that
 /// wants more than its share: it never gets more, and memory stays what it is.
 #[test]
