@@ -18,7 +18,7 @@ use super::Admin;
 use super::request::Request;
 use super::write::{Failure, TRIES};
 use crate::changes::draft::{Rules, draft};
-use crate::changes::history::{self, Author, Generation};
+use crate::changes::history::{self, Author, Generation, Kept};
 use crate::changes::outcomes::{Corpus, located};
 use crate::changes::pending::{self, Pending};
 use crate::changes::{Confirm, Drafted, Want, affected, order};
@@ -138,11 +138,13 @@ impl Admin {
                 self.not_moved(expected, &listing).await?;
             }
             let known = history::generations(&*self.store).await?;
-            let wants = wish.wants(&known, &listing).map_err(|p| refused(&p))?;
+            let unrecorded = history::unrecorded(&*self.store).await?;
+            let wants = wish.wants(&known, unrecorded, &listing);
+            let wants = wants.map_err(|p| refused(&p))?;
             let drafted = self.drafted(wants.1, false, &listing, request.now).await?;
             let author = request.author(wants.0, wish.comment.clone());
             let waits = pending::read(&*self.store).await?;
-            let waits = waits.map(|(item, _)| item.modified);
+            let waits = waits.map(|waiting| waiting.revision);
             let around = Around {
                 author: &author,
                 confirm: None,
@@ -214,10 +216,10 @@ impl Admin {
         let (store, limits) = (&*self.store, self.history);
         let entry = history::record_known(store, limits, &mut txn, around.author, old).await?;
         if let Some(confirm) = around.confirm {
-            if let Some((item, _)) = pending::read(store).await? {
+            if let Some(waiting) = pending::read(store).await? {
                 let text = format!(
                     "revision {} waits for its confirmation: confirm it or go back first",
-                    item.modified
+                    waiting.revision
                 );
                 return Err(Answer::error(409, text).into());
             }
@@ -225,14 +227,25 @@ impl Admin {
                 let text = "nothing can go back by itself: this store keeps no history";
                 return Err(Answer::bad(text).into());
             };
+            if entry.kept == Kept::Nothing {
+                let text = "what was there before is too large for the history, and the change could not go back \
+                            by itself: make it in parts, or without a confirmation";
+                return Err(Answer::bad(text).into());
+            }
             txn.guards.push(waits);
-            txn.ops.push(
-                self.pending(drafted, confirm, entry, around.author.now)
-                    .op()?,
-            );
+            // Its time begins now, however long it waited for its turn.
+            let now = history::now();
+            txn.ops
+                .push(self.pending(drafted, confirm, entry.path, now).op()?);
         }
         Ok(match self.store.commit(txn).await? {
-            Commit::Done(revision) => Some(revision),
+            Commit::Done(revision) => {
+                // At once: whoever asked may be gone before requests see the change.
+                if around.confirm.is_some() || around.settles.is_some() {
+                    self.wake.notify_one();
+                }
+                Some(revision)
+            }
             Commit::Refused => None,
         })
     }
@@ -264,7 +277,6 @@ impl Admin {
         let mut answer = drafted.shown();
         answer["revision"] = json!(revision);
         if let (Some(confirm), true) = (confirm, changed) {
-            self.wake.notify_one();
             answer["confirm"] = json!({ "within_seconds": confirm.within_seconds,
                 "error_rise_percent": confirm.error_rise });
         }
@@ -306,7 +318,7 @@ impl Admin {
 
     async fn show_pending(&self) -> Ended<Answer> {
         let waits = pending::read(&*self.store).await?;
-        let waits = waits.map(|(item, pending)| pending.shown(item.modified, history::now()));
+        let waits = waits.map(|waiting| waiting.shown(history::now()));
         Ok(Answer::json(200, json!({ "waits": waits }).to_string()))
     }
 
@@ -318,11 +330,11 @@ impl Admin {
         let wanted = body.get("revision").filter(|value| !value.is_null());
         let _turn = self.turns.alone().await;
         for _ in 0..TRIES {
-            let Some((item, _)) = pending::read(&*self.store).await? else {
+            let Some(waiting) = pending::read(&*self.store).await? else {
                 let text = "nothing waits for a confirmation: it was confirmed, or went back";
                 return Err(Answer::error(404, text).into());
             };
-            let revision = item.modified;
+            let revision = waiting.revision;
             if wanted.is_some_and(|wanted| wanted.as_u64() != Some(revision)) {
                 let text = format!("what waits for a confirmation is revision {revision}");
                 return Err(Answer::error(409, text).into());
@@ -442,11 +454,12 @@ impl Rollback {
     fn wants(
         &self,
         known: &[Generation],
+        unrecorded: u64,
         listing: &Listing,
     ) -> Result<(String, Vec<Want>), Problems> {
         match (self.to, self.undo) {
             (Some(to), _) => {
-                let wants = history::back_to(known, to, listing)?;
+                let wants = history::back_to(known, unrecorded, to, listing)?;
                 Ok((format!("rollback to {to}"), wants))
             }
             (_, Some(undo)) => {

@@ -20,6 +20,11 @@ use crate::store::{Guard, Item, Listing, OWN, Op, Store, StoreError, Txn};
 
 /// Where entries are, as [`Guard::Unchanged`] names it.
 pub const FOLDER: &str = "lockgate/history";
+/// Changed last by the last write that has no entry, because none were kept then. What was there
+/// before that write is not known, whatever older entries say.
+const UNRECORDED: &str = "lockgate/unrecorded";
+/// Bytes that a gap takes in an entry.
+const GAP_BYTES: usize = r#","gap":18446744073709551615"#.len();
 /// Old entries that one change removes: when the limits were lowered it takes several.
 const MOST_PRUNED: usize = 32;
 
@@ -69,6 +74,10 @@ pub struct Entry {
     pub comment: Option<String>,
     /// How much of each resource is kept.
     pub kept: Kept,
+    /// The changes up to this revision are no longer all there, although there are entries of older
+    /// ones: one of those waits for its confirmation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gap: Option<u64>,
     /// What changed.
     pub changes: Vec<Changed>,
 }
@@ -104,6 +113,15 @@ pub struct Changed {
     pub after: Option<String>,
 }
 
+/// What became of a change in the history.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recorded {
+    /// Where its entry is.
+    pub path: String,
+    /// What that knows.
+    pub kept: Kept,
+}
+
 /// An entry and its number.
 #[derive(Clone, Debug)]
 pub struct Generation {
@@ -115,7 +133,7 @@ pub struct Generation {
     pub entry: Entry,
 }
 
-/// Adds to a transaction what makes it part of the history, and gives where. Reads what is there
+/// Adds to a transaction what makes it part of the history, and gives its entry. Reads what is there
 /// before, which the transaction then insists on. `None` when the store keeps no history.
 ///
 /// # Errors
@@ -125,8 +143,8 @@ pub async fn record(
     limits: Limits,
     txn: &mut Txn,
     author: &Author,
-) -> Result<Option<String>, StoreError> {
-    if limits.generations == 0 || txn.ops.is_empty() || !store.keeps_own().await? {
+) -> Result<Option<Recorded>, StoreError> {
+    if !records(store, limits, txn).await? {
         return Ok(None);
     }
     let mut changes = Vec::with_capacity(txn.ops.len());
@@ -161,8 +179,8 @@ pub async fn record_known(
     txn: &mut Txn,
     author: &Author,
     before: impl Fn(&str) -> Option<Item>,
-) -> Result<Option<String>, StoreError> {
-    if limits.generations == 0 || !store.keeps_own().await? {
+) -> Result<Option<Recorded>, StoreError> {
+    if !records(store, limits, txn).await? {
         return Ok(None);
     }
     let resources = txn.ops.iter().filter(|op| !path_of(op).starts_with(OWN));
@@ -170,6 +188,23 @@ pub async fn record_known(
         .map(|op| changed(op, before(path_of(op)).as_ref()))
         .collect();
     write(store, limits, txn, author, changes).await.map(Some)
+}
+
+/// Whether a transaction gets an entry. If not, it says of itself that it has none: later ones may
+/// have some again, and nothing can be taken back across it.
+async fn records(store: &dyn Store, limits: Limits, txn: &mut Txn) -> Result<bool, StoreError> {
+    if txn.ops.is_empty() || !store.keeps_own().await? {
+        return Ok(false);
+    }
+    let keeps = limits.generations > 0;
+    if !keeps && txn.ops.iter().any(|op| !path_of(op).starts_with(OWN)) {
+        txn.ops.push(Op::Put {
+            path: UNRECORDED.to_owned(),
+            text: "{}".to_owned(),
+            ttl: None,
+        });
+    }
+    Ok(keeps)
 }
 
 fn path_of(op: &Op) -> &str {
@@ -220,7 +255,7 @@ async fn write(
     txn: &mut Txn,
     author: &Author,
     changes: Vec<Changed>,
-) -> Result<String, StoreError> {
+) -> Result<Recorded, StoreError> {
     let mut entry = Entry {
         at: author.now,
         key: author.key.clone(),
@@ -228,6 +263,7 @@ async fn write(
         action: author.action.clone(),
         comment: author.comment.clone(),
         kept: Kept::Both,
+        gap: None,
         changes,
     };
     let length = |op: &Op| match op {
@@ -238,18 +274,26 @@ async fn write(
     let room = store
         .largest_write()
         .map(|most| most.saturating_sub(written));
-    let text = fitted(&mut entry, room.unwrap_or(limits.bytes).min(limits.bytes))?;
-    let path = name(author.now, text.len());
+    let mut text = fitted(&mut entry, room.unwrap_or(limits.bytes).min(limits.bytes))?;
     // To look costs a shared store a request: one in so many changes does.
     if !store.is_shared() || rand::random::<u8>().is_multiple_of(PRUNED_BY_ONE_IN) {
-        prune(store, limits, text.len(), txn).await?;
+        entry.gap = prune(store, limits, text.len(), txn).await?;
     }
+    if entry.gap.is_some() {
+        text = as_text(&entry)?;
+    }
+    let path = name(author.now, text.len());
     txn.ops.push(Op::Put {
         path: path.clone(),
         text,
         ttl: None,
     });
-    Ok(path)
+    let kept = entry.kept;
+    Ok(Recorded { path, kept })
+}
+
+fn as_text(entry: &Entry) -> Result<String, StoreError> {
+    serde_json::to_string(entry).map_err(|e| StoreError::new("the history cannot be written", e))
 }
 
 /// The text of an entry, with as much of the resources as there is room for.
@@ -263,8 +307,7 @@ fn fitted(entry: &mut Entry, room: usize) -> Result<String, StoreError> {
             .map(|change| length(&change.before) + length(&change.after))
             .sum();
         if least <= room || entry.kept == Kept::Nothing {
-            let text = serde_json::to_string(entry)
-                .map_err(|e| StoreError::new("the history cannot be written", e))?;
+            let text = as_text(entry)?;
             if text.len() <= room || entry.kept == Kept::Nothing {
                 return Ok(text);
             }
@@ -293,35 +336,45 @@ fn bytes_of(path: &str) -> usize {
     end.and_then(|end| end.parse().ok()).unwrap_or(0)
 }
 
-/// Adds the removal of the oldest entries, so that a new one of so many bytes has room.
+/// Adds the removal of the oldest entries, so that a new one of so many bytes has room. What waits
+/// for its confirmation stays: gives the youngest change that was removed from behind it.
 async fn prune(
     store: &dyn Store,
     limits: Limits,
     bytes: usize,
     txn: &mut Txn,
-) -> Result<(), StoreError> {
+) -> Result<Option<u64>, StoreError> {
     let mut held = store.names(&format!("{FOLDER}/")).await?.items;
     held.sort_by_key(|item| item.created);
     let mut left = held.len() + 1;
     let mut all = bytes + held.iter().map(|item| bytes_of(&item.path)).sum::<usize>();
     let too_much = |left: usize, all: usize| left > limits.generations || all > limits.bytes;
     if !too_much(left, all) {
-        return Ok(());
+        return Ok(None);
     }
-    // What may go back by itself needs its entry.
-    let pending = super::pending::read(store).await?;
-    let pending = pending.map(|(_, pending)| pending.entry);
+    // What may go back by itself needs its entry, which the same transaction has made.
+    let waits = super::pending::read(store).await?;
+    let waits = waits.map(|waiting| waiting.revision);
+    if waits.is_some() {
+        all += GAP_BYTES;
+    }
+    let (mut passed, mut gap) = (false, None);
     for item in held.iter().take(MOST_PRUNED) {
         if !too_much(left, all) {
             break;
         }
-        if pending.as_deref() != Some(&*item.path) {
-            txn.ops.push(Op::Delete(item.path.to_string()));
-            left -= 1;
-            all -= bytes_of(&item.path);
+        if waits == Some(item.created) {
+            passed = true;
+            continue;
+        }
+        txn.ops.push(Op::Delete(item.path.to_string()));
+        left -= 1;
+        all -= bytes_of(&item.path);
+        if passed {
+            gap = Some(item.created);
         }
     }
-    Ok(())
+    Ok(gap)
 }
 
 /// All entries, the newest first.
@@ -342,6 +395,7 @@ fn generation(item: &Item) -> Generation {
         action: format!("not readable: {error}"),
         comment: None,
         kept: Kept::Nothing,
+        gap: None,
         changes: Vec::new(),
     };
     Generation {
@@ -349,6 +403,15 @@ fn generation(item: &Item) -> Generation {
         path: item.path.to_string(),
         entry: serde_json::from_str(&item.text).unwrap_or_else(unreadable),
     }
+}
+
+/// The last write that has no entry because none were kept then; 0 if all have.
+///
+/// # Errors
+/// When the store cannot be read.
+pub async fn unrecorded(store: &dyn Store) -> Result<u64, StoreError> {
+    let item = store.get(UNRECORDED).await?;
+    Ok(item.map_or(0, |item| item.modified))
 }
 
 /// The entry at a path.
@@ -453,9 +516,11 @@ impl Changed {
 /// What leads back to a revision: what is there then is what was there right after that write.
 ///
 /// # Errors
-/// When the history does not reach so far back.
+/// When the history does not reach so far back, or has a gap on the way: it was not kept up to
+/// [`unrecorded`], or lost entries behind one that had to wait.
 pub fn back_to(
     generations: &[Generation],
+    unrecorded: u64,
     revision: u64,
     listing: &Listing,
 ) -> Result<Vec<Want>, Problems> {
@@ -474,6 +539,13 @@ pub fn back_to(
         return refuse(format!(
             "the history begins at revision {}, and does not know what was there at {revision}",
             oldest.revision
+        ));
+    }
+    let gaps = generations.iter().filter_map(|g| g.entry.gap);
+    let gap = gaps.fold(unrecorded, u64::max);
+    if revision < gap {
+        return refuse(format!(
+            "not all changes up to revision {gap} are in the history: what was there at {revision} is not known"
         ));
     }
     let mut wanted: BTreeMap<&str, Option<&str>> = BTreeMap::new();
@@ -507,9 +579,9 @@ pub fn undo(
         let text = format!("no change in the history has the revision {revision}");
         return Err(Problem::new("undo", text).into());
     };
-    if found.entry.kept == Kept::Nothing {
+    let Some(wants) = taken_back(&found.entry) else {
         return Err(Problem::new("undo", too_large(found)).into());
-    }
+    };
     let mut out = Problems::default();
     for change in &found.entry.changes {
         if is_as_left(change, revision, listing) {
@@ -528,7 +600,7 @@ pub fn undo(
         out.add(&change.path, text);
     }
     out.into_result()?;
-    Ok(taken_back(&found.entry))
+    Ok(wants)
 }
 
 /// Whether a resource is as the change of a revision left it.
@@ -539,12 +611,15 @@ pub(super) fn is_as_left(change: &Changed, revision: u64, listing: &Listing) -> 
     }
 }
 
-/// Everything as it was before a change.
-pub(super) fn taken_back(entry: &Entry) -> Vec<Want> {
+/// Everything as it was before a change, if that is known.
+pub(super) fn taken_back(entry: &Entry) -> Option<Vec<Want>> {
+    // Then a resource without a text is one of which nothing is known, not one that was not there.
+    if entry.kept == Kept::Nothing {
+        return None;
+    }
     let changes = entry.changes.iter();
-    changes
-        .filter_map(|change| want(&change.path, change.before.as_deref()))
-        .collect()
+    let wants = changes.filter_map(|change| want(&change.path, change.before.as_deref()));
+    Some(wants.collect())
 }
 
 fn want(path: &str, text: Option<&str>) -> Option<Want> {

@@ -14,12 +14,12 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 
 use super::draft::{Draft, Rules, draft};
-use super::history::{self, Author, Generation, Limits};
+use super::history::{self, Author, Entry, Limits};
 use super::order::Want;
 use crate::config::catalogue::Catalogue;
 use crate::config::keyring::Keyring;
 use crate::observe::recent::{Recent, Routes, Share};
-use crate::store::{Commit, Guard, Item, Listing, Op, Store, StoreError};
+use crate::store::{Commit, Guard, Item, Listing, Op, Store, StoreError, Txn};
 
 /// Where the store has it.
 pub const PATH: &str = "lockgate/pending";
@@ -77,17 +77,38 @@ impl Pending {
     }
 }
 
-/// The change that waits, if one does. Its item was changed last by the revision of the change.
+/// What the store says of a change that waits.
+pub struct Waiting {
+    /// The revision of the change, which wrote that it waits.
+    pub revision: u64,
+    /// When it goes back; why not, where that is not readable. It waits all the same, until somebody
+    /// confirms it or takes it back.
+    pub pending: Result<Pending, serde_json::Error>,
+}
+
+impl Waiting {
+    /// As JSON.
+    pub fn shown(&self, now: u64) -> Value {
+        match &self.pending {
+            Ok(pending) => pending.shown(self.revision, now),
+            Err(error) => json!({
+                "revision": self.revision,
+                "error": format!("it does not go back by itself: what is kept of it is not readable: {error}"),
+            }),
+        }
+    }
+}
+
+/// The change that waits, if one does.
 ///
 /// # Errors
 /// When the store cannot be read.
-pub async fn read(store: &dyn Store) -> Result<Option<(Item, Pending)>, StoreError> {
-    let Some(item) = store.get(PATH).await? else {
-        return Ok(None);
-    };
-    let pending = serde_json::from_str(&item.text)
-        .map_err(|e| StoreError::new("the change that waits cannot be read", e))?;
-    Ok(Some((item, pending)))
+pub async fn read(store: &dyn Store) -> Result<Option<Waiting>, StoreError> {
+    let item = store.get(PATH).await?;
+    Ok(item.map(|item| Waiting {
+        revision: item.modified,
+        pending: serde_json::from_str(&item.text),
+    }))
 }
 
 /// Watches over what waits.
@@ -126,17 +147,29 @@ impl Confirmations {
 
     /// Takes back what has to go; gives how long nothing will have to be done.
     async fn look(&self, now: u64) -> Result<Duration, StoreError> {
-        let Some((item, pending)) = read(&*self.store).await? else {
+        let Some(Waiting { revision, pending }) = read(&*self.store).await? else {
             self.recent.stop();
             let shared = self.store.is_shared();
             return Ok(if shared { ASK } else { LONGEST });
+        };
+        let pending = match pending {
+            Ok(pending) => pending,
+            Err(error) => {
+                tracing::error!(
+                    revision,
+                    %error,
+                    "a change does not go back by itself: what is kept of it is not readable; \
+                     confirm it or take it back"
+                );
+                return Ok(LONGEST);
+            }
         };
         let mut why = None;
         if now >= pending.deadline {
             why = Some("it was not confirmed in time".to_owned());
         } else if let Some(rise) = pending.error_rise {
             let routes = || Routes::new(pending.routes.as_deref());
-            let after = self.recent.count(item.modified, routes);
+            let after = self.recent.count(revision, routes);
             why = risen(pending.before, after, rise);
         }
         let Some(why) = why else {
@@ -148,7 +181,7 @@ impl Confirmations {
             };
             return Ok(left.min(most));
         };
-        match self.go_back(&item, &pending, &why, now).await? {
+        match self.go_back(revision, &pending, &why, now).await? {
             Commit::Done(_) => self.recent.stop(),
             Commit::Refused => {}
         }
@@ -158,18 +191,18 @@ impl Confirmations {
 
     async fn go_back(
         &self,
-        item: &Item,
+        revision: u64,
         pending: &Pending,
         why: &str,
         now: u64,
     ) -> Result<Commit, StoreError> {
-        let revision = item.modified;
         let listing = self.store.list("").await?;
         let found = history::at(&*self.store, &pending.entry).await?;
-        let (draft, left) = match &found {
-            Some(found) => self.taken_back(found, revision, &listing, now),
-            // Nothing is known of it any more: somebody removed the history.
-            None => (Draft::default(), Vec::new()),
+        // Nothing is known of it when somebody removed the history, or it is not readable.
+        let known = found.as_ref().map(|found| &found.entry);
+        let back = known.and_then(|entry| self.taken_back(entry, revision, &listing, now));
+        let Some((draft, left)) = back else {
+            return self.give_up(revision, why, now).await;
         };
         let mut txn = draft.txn();
         if draft.steps.is_empty() {
@@ -205,15 +238,41 @@ impl Confirmations {
         Ok(done)
     }
 
+    /// What was there before is not known: everything stays, and no longer waits.
+    async fn give_up(&self, revision: u64, why: &str, now: u64) -> Result<Commit, StoreError> {
+        let mut txn = Txn::delete(PATH).when(Guard::Modified(PATH.to_owned(), revision));
+        let author = Author {
+            action: "could not go back".to_owned(),
+            comment: Some(format!(
+                "the change of revision {revision} had to go back ({why}) and stays: \
+                 what was there before is not in the history"
+            )),
+            now,
+            ..Author::default()
+        };
+        history::record_known(&*self.store, self.limits, &mut txn, &author, |_| None).await?;
+        let done = self.store.commit(txn).await?;
+        if let Commit::Done(now) = done {
+            tracing::error!(
+                revision,
+                now,
+                "a change could not go back by itself and stays, because what was there before is \
+                 not in the history: {why}"
+            );
+        }
+        Ok(done)
+    }
+
     /// Everything as it was, except what was changed since and what something new refers to: those
-    /// are named.
+    /// are named. `None` when that is not known.
     fn taken_back(
         &self,
-        change: &Generation,
+        entry: &Entry,
         revision: u64,
         listing: &Listing,
         now: u64,
-    ) -> (Draft, Vec<String>) {
+    ) -> Option<(Draft, Vec<String>)> {
+        let wants = history::taken_back(entry)?;
         let rules = Rules {
             keyring: &self.keyring,
             catalogue: &self.catalogue,
@@ -223,17 +282,15 @@ impl Confirmations {
         };
         let mut left = Vec::new();
         let same = |want: &Want| {
-            let mut changes = change.entry.changes.iter();
+            let mut changes = entry.changes.iter();
             let change = changes.find(|change| *change.path == want.place);
             change.is_some_and(|change| history::is_as_left(change, revision, listing))
         };
-        let (mut wants, changed): (Vec<Want>, Vec<Want>) = history::taken_back(&change.entry)
-            .into_iter()
-            .partition(same);
+        let (mut wants, changed): (Vec<Want>, Vec<Want>) = wants.into_iter().partition(same);
         left.extend(changed.into_iter().map(|want| want.place));
         loop {
             let problems = match draft(wants.clone(), false, listing, &rules) {
-                Ok(draft) => return (draft, left),
+                Ok(draft) => return Some((draft, left)),
                 Err(problems) => problems,
             };
             let of = |want: &Want| {
@@ -252,7 +309,7 @@ impl Confirmations {
             });
             if wants.len() == before {
                 left.extend(wants.drain(..).map(|want| want.place));
-                return (Draft::default(), left);
+                return Some((Draft::default(), left));
             }
         }
     }

@@ -17,6 +17,8 @@ use crate::config::kind::Key;
 use crate::observe::recent::Recent;
 use crate::store::{Commit, Memory, Op, Store, Txn};
 
+mod trust;
+
 const LIMITS: Limits = Limits {
     generations: 100,
     bytes: 1 << 20,
@@ -440,7 +442,7 @@ async fn there_and_back_again() {
         (one - 1, &Vec::new()),
     ] {
         let listing = world.store.list("").await.unwrap();
-        let wants = history::back_to(&world.history().await, to, &listing).unwrap();
+        let wants = history::back_to(&world.history().await, 0, to, &listing).unwrap();
         let draft = world.draft(wants, false).await.unwrap();
         world.write(&draft, "rollback", Vec::new()).await;
         // Byte for byte, and itself a change.
@@ -450,7 +452,7 @@ async fn there_and_back_again() {
     let listing = world.store.list("").await.unwrap();
     let refused = |to| {
         problems(
-            &history::back_to(&known, to, &listing)
+            &history::back_to(&known, 0, to, &listing)
                 .err()
                 .unwrap_or_default(),
         )
@@ -465,7 +467,7 @@ async fn there_and_back_again() {
         )
     );
     assert_eq!(
-        history::back_to(&known[..1], one, &listing)
+        history::back_to(&known[..1], 0, one, &listing)
             .err()
             .map(|e| problems(&e).join("\n")),
         Some(format!(
@@ -547,7 +549,7 @@ async fn the_history_is_bounded_in_number_and_size() {
         .sum();
     assert!(bytes <= 2000, "{bytes}");
     let listing = world.store.list("").await.unwrap();
-    let error = history::back_to(&known, nothing - 1, &listing)
+    let error = history::back_to(&known, 0, nothing - 1, &listing)
         .err()
         .unwrap();
     assert_eq!(
@@ -602,7 +604,7 @@ async fn waiting(world: &World, body: Value, seconds: u64) -> u64 {
         .unwrap();
     let pending = Pending {
         deadline: history::now() + seconds * 1000,
-        entry: entry.unwrap(),
+        entry: entry.unwrap().path,
         routes: None,
         error_rise: None,
         before: Default::default(),
@@ -685,9 +687,9 @@ async fn what_waits_keeps_its_entry() {
     for at in 0..5 {
         world.single(Txn::put(format!("routes/{at}"), "{}")).await;
     }
-    let (_, pending) = pending::read(&*world.store).await.unwrap().unwrap();
+    let waiting = pending::read(&*world.store).await.unwrap().unwrap();
     assert!(
-        history::at(&*world.store, &pending.entry)
+        history::at(&*world.store, &waiting.pending.unwrap().entry)
             .await
             .unwrap()
             .is_some()
