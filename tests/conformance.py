@@ -23,7 +23,8 @@ TABLE = ROOT / "tests" / "conformance.md"
 # What this version delivers.
 FOLDERS = ["t/admin", "t/router", "t/node", "t/config-center-yaml", "t/config-center-json", "t/control"]
 PLUGINS = ["echo", "key-auth", "ip-restriction", "proxy-rewrite", "response-rewrite", "request-id", "cors",
-           "redirect", "uri-blocker", "ua-restriction", "fault-injection", "mocking", "prometheus"]
+           "redirect", "uri-blocker", "ua-restriction", "fault-injection", "mocking", "prometheus", "limit-count", "limit-req",
+           "limit-conn"]
 BEGIN, END = "<!-- table: written by make conformance -->", "<!-- end of table -->"
 
 

@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use lockgate_plugin::{Problem, Problems};
 use serde_json::{Value, json};
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::Admin;
 use super::request::Request;
@@ -27,6 +28,17 @@ use crate::observe::recent::{Routes, Sample};
 use crate::store::{Commit, Guard, Item, Listing, Op, StoreError};
 
 type Ended<T> = Result<T, Failure>;
+
+/// Keeps the number of plans down that are worked on; held by the work, which goes on when nobody waits
+/// for it any more.
+type Permit = Option<Arc<OwnedSemaphorePermit>>;
+
+/// What an order asks for.
+struct Wanted {
+    wants: Vec<Want>,
+    /// What it does not name goes.
+    whole: bool,
+}
 
 /// What is done besides the changes themselves.
 struct Around<'a> {
@@ -63,11 +75,20 @@ impl Admin {
         if let Some(expected) = order.expected {
             self.not_moved(expected, &listing).await?;
         }
+        // Changes do not wait for plans: they take their turn alone, and hold it until they are made.
+        let permit = Arc::clone(&self.plans).acquire_owned().await;
+        let permit = permit.ok().map(Arc::new);
+        let wanted = Wanted {
+            wants: order.wants,
+            whole: order.whole,
+        };
         let drafted = self
-            .drafted(order.wants, order.whole, &listing, request.now)
+            .drafted(wanted, &listing, request.now, permit.clone())
             .await?;
         let mut answer = drafted.shown();
-        answer["requests"] = self.outcomes(drafted, order.requests, listing).await?;
+        answer["requests"] = self
+            .outcomes(drafted, order.requests, listing, permit)
+            .await?;
         Ok(Answer::json(200, answer.to_string()))
     }
 
@@ -77,6 +98,7 @@ impl Admin {
         drafted: Drafted,
         given: Option<Vec<String>>,
         listing: Arc<Listing>,
+        permit: Permit,
     ) -> Ended<Value> {
         let corpus = match (&given, &self.recent) {
             (Some(lines), _) => Corpus::of_lines("given", lines.iter().map(String::as_str)),
@@ -89,9 +111,9 @@ impl Admin {
         if corpus.is_empty() {
             return Ok(Value::Null);
         }
-        let _turn = self.orders.acquire().await;
         let (trial, keyring) = (Arc::clone(&self.trial), self.keyring.clone());
         let tried = tokio::task::spawn_blocking(move || {
+            let _until_done = permit;
             let steps = &drafted.draft.steps;
             let outcome = trial.run(&listing, &keyring, steps, &corpus);
             outcome.map_err(|problems| located(problems, steps))
@@ -112,9 +134,11 @@ impl Admin {
             if let Some(expected) = order.expected {
                 self.not_moved(expected, &listing).await?;
             }
-            let drafted = self
-                .drafted(order.wants.clone(), order.whole, &listing, request.now)
-                .await?;
+            let wanted = Wanted {
+                wants: order.wants.clone(),
+                whole: order.whole,
+            };
+            let drafted = self.drafted(wanted, &listing, request.now, None).await?;
             let around = Around {
                 author: &author,
                 confirm: order.confirm,
@@ -141,8 +165,11 @@ impl Admin {
             let unrecorded = history::unrecorded(&*self.store).await?;
             let wants = wish.wants(&known, unrecorded, &listing);
             let wants = wants.map_err(|p| refused(&p))?;
-            let drafted = self.drafted(wants.1, false, &listing, request.now).await?;
-            let author = request.author(wants.0, wish.comment.clone());
+            let (line, wants) = wants;
+            let whole = false;
+            let wanted = Wanted { wants, whole };
+            let drafted = self.drafted(wanted, &listing, request.now, None).await?;
+            let author = request.author(line, wish.comment.clone());
             let waits = pending::read(&*self.store).await?;
             let waits = waits.map(|waiting| waiting.revision);
             let around = Around {
@@ -162,15 +189,15 @@ impl Admin {
     /// Makes a draft, beside the thread that serves the Admin API: of a large order it takes a while.
     async fn drafted(
         &self,
-        wants: Vec<Want>,
-        whole: bool,
+        Wanted { wants, whole }: Wanted,
         listing: &Arc<Listing>,
         now: u64,
+        permit: Permit,
     ) -> Ended<Drafted> {
-        let _turn = self.orders.acquire().await;
         let (checker, keyring) = (Arc::clone(&self.checker), self.keyring.clone());
         let listing = Arc::clone(listing);
         let made = tokio::task::spawn_blocking(move || {
+            let _until_done = permit;
             let rules = Rules {
                 keyring: &keyring,
                 catalogue: checker.catalogue(),

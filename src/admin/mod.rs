@@ -51,7 +51,7 @@ const IN_USE_LIMIT: Duration = Duration::from_secs(1);
 /// Bodies of an order that may be as large as a whole configuration.
 const MOST_LARGE: usize = 2;
 /// Orders that are worked out at once: each may compile everything.
-const MOST_ORDERS: usize = 2;
+const MOST_PLANS: usize = 2;
 
 /// The Admin API.
 pub struct Admin {
@@ -77,7 +77,7 @@ pub struct Admin {
     live: Arc<Live>,
     rules: Rules,
     large: Arc<Semaphore>,
-    orders: Semaphore,
+    plans: Arc<Semaphore>,
 }
 
 /// What the Admin API is made of.
@@ -136,7 +136,7 @@ impl Admin {
             live: parts.live,
             rules: parts.rules,
             large: Arc::new(Semaphore::new(MOST_LARGE)),
-            orders: Semaphore::new(MOST_ORDERS),
+            plans: Arc::new(Semaphore::new(MOST_PLANS)),
         }
     }
 

@@ -155,9 +155,12 @@ impl Admin {
         }
         let author = request.author(request.line(), None);
         history::record(&*self.store, self.history, &mut txn, &author).await?;
-        if let Commit::Done(revision) = self.store.commit(txn).await? {
-            self.in_use(revision).await;
-        }
+        let Commit::Done(revision) = self.store.commit(txn).await? else {
+            return Err(
+                Answer::error(503, "something else was written just now: try again").into(),
+            );
+        };
+        self.in_use(revision).await;
         *held = Standalone {
             document: next,
             digest: Some(digest.to_owned()),

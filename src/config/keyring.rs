@@ -213,6 +213,44 @@ const HIDDEN: &str = "***";
 /// whether this one was encrypted or not. The shape stays.
 pub fn hide(key: &Key, value: &mut Value) {
     walk(key, value, &mut |_, text| HIDDEN.clone_into(text));
+    if key.kind == Kind::Secret {
+        // What it takes to get into a vault; how that is called differs from one to the next.
+        for (name, inner) in value.as_object_mut().into_iter().flatten() {
+            if !OPEN.contains(&name.as_str()) {
+                all(inner, &mut |_, text| HIDDEN.clone_into(text));
+            }
+        }
+    }
+    hide_client_keys(value);
+}
+
+/// What says where a vault is, and not how to get in.
+const OPEN: &[&str] = &[
+    "id",
+    "uri",
+    "prefix",
+    "namespace",
+    "region",
+    "endpoint_url",
+    "auth_file",
+    "desc",
+    "labels",
+];
+
+/// Private keys of upstreams, wherever an upstream is: plugins have some, too.
+fn hide_client_keys(value: &mut Value) {
+    match value {
+        Value::Array(list) => list.iter_mut().for_each(hide_client_keys),
+        Value::Object(map) => {
+            if let Some(Value::String(text)) =
+                map.get_mut("tls").and_then(|tls| tls.get_mut("client_key"))
+            {
+                HIDDEN.clone_into(text);
+            }
+            map.values_mut().for_each(hide_client_keys);
+        }
+        _ => {}
+    }
 }
 
 fn cipher(key: &[u8]) -> Option<Cipher> {
@@ -260,6 +298,31 @@ mod tests {
             json!({"plugins": {"key-auth": {"key": "auth-one"}}}),
             json!({"plugins": {"key-auth": {"key": "4y+JvURBE6ZwRbbgaryrhg=="}}}),
         );
+    }
+
+    #[test]
+    fn what_is_hidden() {
+        let check = |path: &str, mut value: Value, shown: Value| {
+            hide(&Key::from_path(path).unwrap(), &mut value);
+            assert_eq!(value, shown, "{path}");
+        };
+        check(
+            "secrets/vault/1",
+            json!({"uri": "http://vault.test", "prefix": "kv", "token": "t", "namespace": "n"}),
+            json!({"uri": "http://vault.test", "prefix": "kv", "token": "***", "namespace": "n"}),
+        );
+        check(
+            "secrets/gcp/1",
+            json!({"auth_config": {"private_key": "k", "scope": ["s"]}}),
+            json!({"auth_config": {"private_key": "***", "scope": ["***"]}}),
+        );
+        let split = |key: &str| {
+            let upstream = json!({"nodes": {}, "tls": {"client_cert": "c", "client_key": key}});
+            json!({"plugins": {"traffic-split": {"rules": [{"weighted_upstreams": [{"upstream": upstream}]}]}}})
+        };
+        check("routes/1", split("k"), split("***"));
+        let upstream = |key: &str| json!({"tls": {"client_cert": "c", "client_key": key}});
+        check("upstreams/1", upstream("k"), upstream("***"));
     }
 
     #[test]

@@ -11,6 +11,8 @@ use super::members::{Members, is_of_member};
 pub(super) enum Failed {
     Etcd(Error),
     Late(Duration),
+    /// A write whose answer is missing: it may have been done.
+    Uncertain(Box<Failed>),
 }
 
 impl From<Error> for Failed {
@@ -23,8 +25,29 @@ impl Failed {
     pub(super) fn is_of_member(&self) -> bool {
         match self {
             Failed::Etcd(error) => is_of_member(error),
-            Failed::Late(_) => true,
+            Failed::Late(_) | Failed::Uncertain(_) => true,
         }
+    }
+
+    /// What it means for a write.
+    pub(super) fn of_a_write(self) -> Failed {
+        match self.is_of_member() {
+            true => Failed::Uncertain(Box::new(self)),
+            false => self,
+        }
+    }
+}
+
+/// The reason that is given for it.
+pub(super) fn reason(failed: Failed) -> Box<dyn std::error::Error + Send + Sync> {
+    match failed {
+        Failed::Etcd(error) => error.into(),
+        Failed::Late(late) => format!("no answer within {late:?}").into(),
+        Failed::Uncertain(failed) => format!(
+            "it is uncertain whether it was written: {}",
+            reason(*failed)
+        )
+        .into(),
     }
 }
 

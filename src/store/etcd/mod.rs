@@ -26,7 +26,7 @@ use tokio::sync::OnceCell;
 
 use super::{Commit, Guard, Item, Listing, OWN, Op, Store, StoreError, Txn, Versions, Watch};
 use crate::settings::EtcdSettings;
-use ask::{Failed, any, one};
+use ask::{Failed, any, one, reason};
 use members::{Connect, Members, is_unknown_revision};
 use parts::Parts;
 use transport::Transport;
@@ -117,10 +117,7 @@ impl Etcd {
         };
         let done = runtime.spawn(request).await;
         done.map_err(|gone| failed(gone.into()))?
-            .map_err(|error| match error {
-                Failed::Etcd(error) => failed(error.into()),
-                Failed::Late(late) => failed(format!("no answer within {late:?}").into()),
-            })
+            .map_err(|error| failed(reason(error)))
     }
 
     fn key(&self, path: &str) -> String {
@@ -423,7 +420,8 @@ impl Store for Etcd {
             // To one alone: one that does not answer may have done it. What was read just before
             // has found one that answers.
             let at = members.order(Instant::now()).first().copied().unwrap_or(0);
-            let done = one(&members, at, limit, write).await?;
+            let done = one(&members, at, limit, write).await;
+            let done = done.map_err(Failed::of_a_write)?;
             Ok(if done.succeeded() {
                 Commit::Done(revision(done.header()))
             } else {
