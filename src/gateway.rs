@@ -229,6 +229,7 @@ fn serve(
     let mut confirmations = None;
     if let (Some(conf), Some(store), Some(recent)) = (&settings.admin, &store, &recent) {
         let wake = Arc::new(Notify::new());
+        let writes = Arc::default();
         confirmations = Some(Confirmations {
             store: Arc::clone(store),
             keyring: settings.keyring.clone(),
@@ -236,6 +237,7 @@ fn serve(
             limits: settings.lockgate.history,
             recent: Arc::clone(recent),
             wake: Arc::clone(&wake),
+            writes: Arc::clone(&writes),
         });
         let key = std::path::absolute(&settings.lockgate.admin_key)?;
         let own = conf.key_required && conf.keys.iter().all(|key| key.viewer);
@@ -252,6 +254,7 @@ fn serve(
             recent: Some(Arc::clone(recent)),
             trial: trial(settings, &checked_by)?,
             wake,
+            writes,
             seen: writer.in_use(),
             live: Arc::clone(&live),
             rules: Rules::of(settings)?,

@@ -25,7 +25,7 @@ mod write;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Mutex, Notify, Semaphore, watch};
+use tokio::sync::{Mutex, Notify, RwLock, Semaphore, watch};
 
 use crate::changes::history::Limits;
 use crate::changes::outcomes::Trial;
@@ -102,6 +102,8 @@ pub struct Parts<'a> {
     pub trial: Trial,
     /// To be told when a change begins to wait for its confirmation, or ceases to.
     pub wake: Arc<Notify>,
+    /// Held by every write, and alone by what goes back by itself.
+    pub writes: Arc<RwLock<()>>,
     /// Whether the configuration is written as a whole.
     pub standalone: bool,
     /// To see whether plugins can be built; not the one that the gateway uses.
@@ -132,7 +134,7 @@ impl Admin {
             stream_mode: parts.settings.stream_mode,
             standalone: parts.standalone.then(Mutex::default),
             seen: parts.seen,
-            turns: Turns::default(),
+            turns: Turns::new(parts.writes),
             live: parts.live,
             rules: parts.rules,
             large: Arc::new(Semaphore::new(MOST_LARGE)),

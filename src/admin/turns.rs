@@ -6,6 +6,7 @@
 //! looks at a whole collection goes alone.
 
 use std::hash::BuildHasher;
+use std::sync::Arc;
 
 use rustc_hash::FxBuildHasher;
 use tokio::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -18,7 +19,7 @@ const PATHS: usize = 64;
 
 /// See the module.
 pub(super) struct Turns {
-    all: RwLock<()>,
+    all: Arc<RwLock<()>>,
     paths: Box<[Mutex<()>]>,
 }
 
@@ -33,16 +34,15 @@ pub(super) enum Turn<'a> {
     },
 }
 
-impl Default for Turns {
-    fn default() -> Turns {
+impl Turns {
+    /// What goes back by itself takes the same lock, alone.
+    pub(super) fn new(all: Arc<RwLock<()>>) -> Turns {
         Turns {
-            all: RwLock::default(),
+            all,
             paths: (0..PATHS).map(|_| Mutex::default()).collect(),
         }
     }
-}
 
-impl Turns {
     /// Waits for one, in the order of asking.
     pub(super) async fn take(&self, target: &Target, method: &str) -> Turn<'_> {
         match &target.id {
@@ -88,7 +88,7 @@ mod tests {
     #[tokio::test]
     async fn only_what_looks_around_goes_alone() {
         async fn check(path: &str, method: &str, alone: bool) {
-            let turns = Turns::default();
+            let turns = Turns::new(Arc::default());
             let target = target(path);
             let turn = turns.take(&target, method).await;
             assert_eq!(matches!(turn, Turn::Alone { .. }), alone, "{method} {path}");
@@ -110,7 +110,7 @@ mod tests {
 
     #[tokio::test]
     async fn one_path_has_one_turn() {
-        let turns = Turns::default();
+        let turns = Turns::new(Arc::default());
         let first = target("routes/1");
         let turn = turns.take(&first, "PUT").await;
         assert!(turns.path("routes/1").try_lock().is_err());

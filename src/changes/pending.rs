@@ -11,7 +11,7 @@ use std::time::Duration;
 use lockgate_plugin::Problems;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, RwLock};
 
 use super::draft::{Draft, Rules, draft};
 use super::history::{self, Author, Entry, Limits};
@@ -32,6 +32,9 @@ const ASK: Duration = Duration::from_secs(5);
 const LONGEST: Duration = Duration::from_secs(60);
 /// After a failure of the store.
 const AGAIN: Duration = Duration::from_secs(2);
+/// After a write of another gateway came in between: as often as that happened already, up to
+/// [`AGAIN`]. Every try reads the whole store.
+const REFUSED: Duration = Duration::from_millis(100);
 /// Answers below which a share of failures says nothing.
 const FEWEST_ANSWERS: u64 = 20;
 
@@ -125,14 +128,25 @@ pub struct Confirmations {
     pub recent: Arc<Recent>,
     /// Told when something began or ceased to wait.
     pub wake: Arc<Notify>,
+    /// Held by every write of this process, which would come in between; alone while something goes
+    /// back.
+    pub writes: Arc<RwLock<()>>,
 }
 
 impl Confirmations {
     /// Never ends.
     pub async fn run(self) {
+        let mut refused = 0;
         loop {
             let pause = match self.look(history::now()).await {
-                Ok(pause) => pause,
+                Ok(Some(pause)) => {
+                    refused = 0;
+                    pause
+                }
+                Ok(None) => {
+                    refused += 1;
+                    after_refusals(refused)
+                }
                 Err(error) => {
                     tracing::warn!(error = %error.chain(), "changes that wait cannot be looked after");
                     AGAIN
@@ -145,12 +159,13 @@ impl Confirmations {
         }
     }
 
-    /// Takes back what has to go; gives how long nothing will have to be done.
-    async fn look(&self, now: u64) -> Result<Duration, StoreError> {
+    /// Takes back what has to go; gives how long nothing will have to be done;
+    /// `None` when something else was written in between.
+    async fn look(&self, now: u64) -> Result<Option<Duration>, StoreError> {
         let Some(Waiting { revision, pending }) = read(&*self.store).await? else {
             self.recent.stop();
             let shared = self.store.is_shared();
-            return Ok(if shared { ASK } else { LONGEST });
+            return Ok(Some(if shared { ASK } else { LONGEST }));
         };
         let pending = match pending {
             Ok(pending) => pending,
@@ -161,7 +176,7 @@ impl Confirmations {
                     "a change does not go back by itself: what is kept of it is not readable; \
                      confirm it or take it back"
                 );
-                return Ok(LONGEST);
+                return Ok(Some(LONGEST));
             }
         };
         let mut why = None;
@@ -179,14 +194,18 @@ impl Confirmations {
             } else {
                 LONGEST
             };
-            return Ok(left.min(most));
+            return Ok(Some(left.min(most)));
         };
-        match self.go_back(revision, &pending, &why, now).await? {
-            Commit::Done(_) => self.recent.stop(),
-            Commit::Refused => {}
-        }
-        // Confirmed in this moment, or something else was written: look again.
-        Ok(Duration::ZERO)
+        // In the order of asking: however much is written, its turn comes.
+        let _alone = self.writes.write().await;
+        Ok(match self.go_back(revision, &pending, &why, now).await? {
+            Commit::Done(_) => {
+                self.recent.stop();
+                Some(Duration::ZERO)
+            }
+            // Confirmed in this moment, or something else was written: look again.
+            Commit::Refused => None,
+        })
     }
 
     async fn go_back(
@@ -315,10 +334,22 @@ impl Confirmations {
     }
 }
 
+/// How long to wait before the next try.
+fn after_refusals(times: u32) -> Duration {
+    REFUSED.saturating_mul(times).min(AGAIN)
+}
+
 /// Why a change has to go back, when its routes fail more than before.
 fn risen(before: Share, after: Share, rise: f64) -> Option<String> {
     let enough = after.answers >= FEWEST_ANSWERS;
-    (enough && after.percent() > before.percent() + rise).then(|| {
+    // Of few answers before, each that is missing may have been a failure: what failed all the time
+    // is no reason to go back.
+    let missing = FEWEST_ANSWERS.saturating_sub(before.answers);
+    let worst = Share {
+        answers: before.answers.saturating_add(missing),
+        errors: before.errors.saturating_add(missing),
+    };
+    (enough && after.percent() > worst.percent() + rise).then(|| {
         format!(
             "5xx rose from {:.1}% (of {} answers) to {:.1}% (of {})",
             before.percent(),
@@ -334,6 +365,12 @@ mod unit {
     use super::*;
 
     #[test]
+    fn tries_become_rarer() {
+        let waits = [1, 2, 19, 20, 21, u32::MAX].map(|times| after_refusals(times).as_millis());
+        assert_eq!(waits, [100, 200, 1900, 2000, 2000, 2000]);
+    }
+
+    #[test]
     fn a_rise_needs_answers() {
         let share = |answers, errors| Share { answers, errors };
         let check = |before, after, rise, expected: bool| {
@@ -344,8 +381,14 @@ mod unit {
             );
         };
         check(share(0, 0), share(19, 19), 5.0, false);
-        check(share(0, 0), share(20, 1), 5.0, false);
-        check(share(0, 0), share(20, 2), 5.0, true);
+        check(share(0, 0), share(20, 2), 5.0, false);
+        check(share(0, 0), share(20, 20), 0.0, false);
+        check(share(6, 0), share(25, 10), 5.0, false);
+        check(share(6, 0), share(25, 25), 5.0, true);
+        check(share(19, 0), share(20, 2), 5.0, false);
+        check(share(19, 0), share(20, 3), 5.0, true);
+        check(share(20, 0), share(20, 1), 5.0, false);
+        check(share(20, 0), share(20, 2), 5.0, true);
         check(share(100, 10), share(100, 15), 5.0, false);
         check(share(100, 10), share(100, 16), 5.0, true);
         check(share(100, 50), share(100, 1), 0.0, false);

@@ -139,6 +139,7 @@ impl World {
             limits: self.limits,
             recent: Arc::new(Recent::new(10)),
             wake: Arc::default(),
+            writes: Arc::default(),
         }
     }
 }

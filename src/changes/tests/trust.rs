@@ -126,3 +126,42 @@ async fn what_waits_and_is_not_readable_is_in_nobodys_way() {
         "{shown}"
     );
 }
+
+#[tokio::test]
+async fn what_goes_back_stands_in_line_with_other_writes() {
+    let world = world();
+    waiting(
+        &world,
+        json!({"changes": [put("upstreams", "u", upstream())]}),
+        0,
+    )
+    .await;
+    let confirmations = world.confirmations();
+    let writes = Arc::clone(&confirmations.writes);
+    let waits = async || pending::read(&*world.store).await.unwrap().is_some();
+    let another = writes.read().await;
+    let mut run = std::pin::pin!(confirmations.run());
+    // Once it stands there, nobody passes it.
+    let stands = async {
+        while writes.try_read().is_ok() {
+            assert!(waits().await, "it did not wait for its turn");
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        () = &mut run => panic!("it never ends"),
+        () = stands => {}
+    }
+    assert!(waits().await);
+    drop(another);
+    let done = async {
+        while waits().await {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        () = &mut run => panic!("it never ends"),
+        () = done => {}
+    }
+    assert_eq!(world.paths().await, Vec::<String>::new());
+}
