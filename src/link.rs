@@ -29,20 +29,8 @@ impl Link {
         }
     }
 
-    /// As [`is_open`](Self::is_open), as far as the runtime has heard: without a system call in clear text. What came
-    /// since it last looked at its sockets, some requests ago, is not known to it.
-    pub fn seems_open(&mut self) -> bool {
-        match self {
-            Link::Plain(stream) => {
-                let read = stream.try_read(&mut [0u8; 1]);
-                matches!(read, Err(e) if e.kind() == io::ErrorKind::WouldBlock)
-            }
-            Link::Pingora(_) => self.is_open(),
-        }
-    }
-
     /// Whether an idle connection can carry another request: nothing came, and it is open.
-    pub fn is_open(&mut self) -> bool {
+    pub fn is_alive(&mut self) -> bool {
         match self {
             Link::Plain(stream) => {
                 // The kernel is asked: what the runtime knows may be some requests old.

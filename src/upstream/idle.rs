@@ -5,7 +5,7 @@
 //! the TLS settings it was made with. The most recently used one is taken first:
 //! what is not needed grows old and is closed.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -14,29 +14,17 @@ use crate::link::Link;
 /// How often old connections are looked for.
 const SWEEP: Duration = Duration::from_secs(1);
 
-/// A connection that was parked for less is likely to be open: who closes idle connections waits
-/// longer. It also bounds for how long a surplus byte of the node may go unseen.
-const JUST_NOW: Duration = Duration::from_millis(1);
-/// So many in a row have to be found open before that is relied on.
-const TRUSTED: u32 = 64;
-/// Then still one request in so many of a connection asks the kernel.
-const SAMPLE: u32 = 16;
-
 /// The idle connections to one address.
 #[derive(Default)]
 pub struct Idle {
     parked: Mutex<Vec<Parked>>,
     registered: AtomicBool,
-    /// Connections found open since one was not. A node that closes after an answer without having
-    /// said so never gets far; with it, every connection is looked at.
-    found_open: AtomicU32,
 }
 
 struct Parked {
     link: Link,
     /// The server name its handshake asked for; empty in clear text.
     sni: Box<str>,
-    since: Instant,
     until: Instant,
     /// Requests it has carried.
     carried: u32,
@@ -62,43 +50,22 @@ pub struct Keep {
 }
 
 impl Idle {
-    /// Takes a connection for a server name at this moment.
-    ///
-    /// Whether the kernel knows of an end costs a system call, a thirtieth of a small request. A
-    /// connection that has just been used is spared that, as long as the node gives no reason for it.
-    pub fn take(&self, sni: &str, now: Instant) -> Option<Reused> {
+    /// Takes a connection for a server name.
+    pub fn take(&self, sni: &str) -> Option<Reused> {
         loop {
             let mut parked = {
                 let mut list = self.list();
                 let at = list.iter().rposition(|parked| *parked.sni == *sni)?;
                 list.remove(at)
             };
-            let spared = now.saturating_duration_since(parked.since) < JUST_NOW
-                && self.found_open.load(Ordering::Relaxed) >= TRUSTED
-                && !parked.carried.is_multiple_of(SAMPLE);
-            let open = if spared {
-                parked.link.seems_open()
-            } else {
-                let open = parked.link.is_open();
-                if open && self.found_open.load(Ordering::Relaxed) < TRUSTED {
-                    self.found_open.fetch_add(1, Ordering::Relaxed);
-                }
-                open
-            };
             // Old ones are swept; a second more does no harm.
-            if open {
+            if parked.link.is_alive() {
                 return Some(Reused {
                     link: parked.link,
                     carried: parked.carried,
                 });
             }
-            self.doubt();
         }
-    }
-
-    /// A connection was not open when it was used: from now on all are looked at, for a while.
-    pub fn doubt(&self) {
-        self.found_open.store(0, Ordering::Relaxed);
     }
 
     /// Parks a connection at this moment; the oldest one goes when there are too many.
@@ -109,7 +76,6 @@ impl Idle {
         let parked = Parked {
             link: reused.link,
             sni: sni.into(),
-            since: keep.now,
             until: keep.now + keep.idle,
             carried: reused.carried,
         };
@@ -129,7 +95,7 @@ impl Idle {
         let mut gone = Vec::new();
         let mut at = 0;
         while at < list.len() {
-            if list[at].until <= now || !list[at].link.is_open() {
+            if list[at].until <= now || !list[at].link.is_alive() {
                 gone.push(list.remove(at));
             } else {
                 at += 1;
@@ -208,7 +174,7 @@ mod tests {
             far.push(other);
             idle.put("", reused, keep(), &sweeper);
         }
-        let taken = || idle.take("", Instant::now()).map(|reused| reused.carried);
+        let taken = || idle.take("").map(|reused| reused.carried);
         assert_eq!([taken(), taken(), taken()], [Some(3), Some(2), None]);
     }
 
@@ -218,8 +184,8 @@ mod tests {
         let (idle, sweeper) = (Arc::new(Idle::default()), Sweeper::default());
         let (reused, _far) = pair(&listener).await;
         idle.put("a.test", reused, keep(), &sweeper);
-        assert!(idle.take("b.test", Instant::now()).is_none());
-        assert!(idle.take("a.test", Instant::now()).is_some());
+        assert!(idle.take("b.test").is_none());
+        assert!(idle.take("a.test").is_some());
     }
 
     #[tokio::test]
@@ -228,7 +194,7 @@ mod tests {
         let (idle, sweeper) = (Arc::new(Idle::default()), Sweeper::default());
         for speak in [false, true] {
             let (mut reused, mut far) = pair(&listener).await;
-            assert!(reused.link.is_open());
+            assert!(reused.link.is_alive());
             if speak {
                 tokio::io::AsyncWriteExt::write_all(&mut far, b"x")
                     .await
@@ -239,47 +205,8 @@ mod tests {
             // The runtime learns of it when it looks; a request finds it in the same way.
             tokio::time::sleep(Duration::from_millis(50)).await;
             idle.put("", reused, keep(), &sweeper);
-            assert!(idle.take("", Instant::now()).is_none());
+            assert!(idle.take("").is_none());
         }
-    }
-
-    #[tokio::test]
-    async fn a_node_is_believed_until_it_closes_a_connection_that_it_kept() {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (idle, sweeper) = (Arc::new(Idle::default()), Sweeper::default());
-        let (mut reused, far) = pair(&listener).await;
-        // What the runtime knows of a new connection is nothing; the first answer tells it.
-        far.try_write(b"x").unwrap();
-        let mut buf = [0; 8];
-        let read = tokio::io::AsyncReadExt::read(&mut reused.link, &mut buf).await;
-        assert_eq!(read.unwrap(), 1);
-        for _ in 0..TRUSTED {
-            idle.put("", reused, keep(), &sweeper);
-            reused = idle.take("", Instant::now()).unwrap();
-        }
-        drop(far);
-        // Nothing was awaited since: only the kernel knows of the end.
-        let young = keep();
-        idle.put("", reused, young, &sweeper);
-        let taken = idle.take("", young.now).unwrap();
-        idle.put("", taken, young, &sweeper);
-        assert!(
-            idle.take("", young.now + JUST_NOW).is_none(),
-            "rested too long"
-        );
-        assert_eq!(idle.found_open.load(Ordering::Relaxed), 0);
-    }
-
-    #[tokio::test]
-    async fn after_doubt_the_kernel_is_asked() {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (idle, sweeper) = (Arc::new(Idle::default()), Sweeper::default());
-        let (reused, far) = pair(&listener).await;
-        idle.found_open.store(TRUSTED, Ordering::Relaxed);
-        idle.doubt();
-        drop(far);
-        idle.put("", reused, keep(), &sweeper);
-        assert!(idle.take("", Instant::now()).is_none());
     }
 
     #[tokio::test]

@@ -40,10 +40,7 @@ impl Run<'_> {
         } else {
             String::new()
         };
-        let begun = exchange.work.attempts.last().map(|attempt| attempt.started);
-        let kept = begun
-            .filter(|_| !fresh)
-            .and_then(|now| ready.idle.take(&sni, now));
+        let kept = if fresh { None } else { ready.idle.take(&sni) };
         let (linked, took) = match kept {
             Some(Reused { link, carried }) => {
                 let reused = true;

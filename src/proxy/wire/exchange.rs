@@ -219,12 +219,6 @@ impl Run<'_> {
                 Failure::Client(fault) => return Err(fault.into()),
                 Failure::Upstream { fault, closed } => (fault, closed),
             };
-            if linked.reused
-                && closed
-                && let Some(chosen) = &exchange.upstream
-            {
-                chosen.ready.idle.doubt();
-            }
             // A request may be sent twice only if that changes nothing, and if it is still here.
             let again = exchange
                 .is_idempotent(&self.client.req(self.head))

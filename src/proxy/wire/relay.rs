@@ -28,9 +28,6 @@ use crate::proxy::local::{self, has_body};
 use crate::proxy::pipeline::Exchange;
 use crate::upstream::Timeouts;
 
-/// A body of so many bytes is copied behind its head.
-const SMALL: usize = 1024;
-
 /// What the upstream still has to send.
 enum Incoming {
     Nothing,
@@ -376,13 +373,8 @@ impl Relay {
     ) -> Result<(), Fault> {
         self.begun = true;
         let mut piece = &self.window[self.at - piece..self.at];
-        let joined = match run.stream.is_write_vectored() {
-            // Two pieces cost the kernel more than this copy.
-            true => SMALL,
+        if !self.out.is_empty() && piece.len() <= SIZE && !run.stream.is_write_vectored() {
             // One TLS record instead of two.
-            false => SIZE,
-        };
-        if !self.out.is_empty() && piece.len() <= joined {
             self.out.extend_from_slice(piece);
             piece = &[];
         }
