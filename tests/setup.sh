@@ -36,6 +36,9 @@ case $purpose in
   build)
     need etcd etcd-server "the tests start one"
     need redis-server redis-server "the tests start some"
+    need openssl openssl "certificates of the tests"
+    need python3 python3 "real clients of the Admin API"
+    need_package python3-venv "they are installed in a folder of their own"
     ;;
   run)
     need curl curl "the requests that the demo suggests"

@@ -29,7 +29,7 @@ async fn a_frozen_server_costs_five_deadlines_and_then_nothing() {
     let redis = Redis::start();
     let central = Central::new(redis.server(), Duration::from_millis(250));
     let now = until_answered(&central, MS).await;
-    redis.signal("-STOP");
+    redis.signal(Signal::SIGSTOP);
     let mut late = 0;
     for n in 0..100 {
         // No pause is over by this clock.
@@ -41,7 +41,7 @@ async fn a_frozen_server_costs_five_deadlines_and_then_nothing() {
     }
     assert_eq!(late, 5);
     assert!(central.is_away());
-    redis.signal("-CONT");
+    redis.signal(Signal::SIGCONT);
     until_answered(&central, now + 10_000 * MS).await;
     assert!(!central.is_away());
 }

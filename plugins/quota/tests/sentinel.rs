@@ -109,7 +109,7 @@ async fn a_sentinel_that_is_away_is_passed_over() {
 #[tokio::test]
 async fn a_frozen_sentinel_costs_time_but_not_the_connection() {
     let trio = Trio::start();
-    trio.sentinels[0].signal("-STOP");
+    trio.sentinels[0].signal(Signal::SIGSTOP);
     // Far less than the frozen one takes: requests give up, connecting goes on.
     let central = trio.central(Duration::from_millis(100));
     let mut now = 0;
