@@ -1,5 +1,7 @@
-//! The count that several gateways share.
+//! The count in Redis.
 
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value};
@@ -8,69 +10,26 @@ use smallvec::SmallVec;
 use crate::Nanos;
 use crate::breaker::{Admitted, Breaker};
 use crate::charge::{Charge, Law};
+use crate::figures::{Calls, Tally};
+use crate::key::book_of;
 use crate::lease::{Ask, Grant};
 use crate::line::Line;
+use crate::script::{Script, numbers, unexpected, whole};
 use crate::server::Server;
+use crate::store::{Away, Keeper, Outcome, QuotaStore, Settled, Standing, Verdict, Waiting};
 
 /// One server, as seen by this process.
 pub struct Central {
     line: Line,
     deadline: Duration,
     breaker: Breaker,
+    tally: Tally,
+    /// What this process is called in the books: another after each start, as it has forgotten what it held.
+    node: String,
     check: Script,
     settle: Script,
     lease: Script,
-}
-
-/// Why there is no answer.
-#[derive(Debug, thiserror::Error)]
-pub enum Away {
-    /// It failed just before, and was not asked.
-    #[error("Redis failed before and is not asked for a moment")]
-    Known,
-    /// It did not answer in time.
-    #[error("Redis did not answer within {} ms", .0.as_millis())]
-    Late(Duration),
-    /// It could not be reached, or would not.
-    #[error("Redis cannot be asked")]
-    Failed(#[source] RedisError),
-}
-
-/// What all limits say to a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Verdict {
-    /// Whether all let it pass. If not, none was charged.
-    pub allowed: bool,
-    /// In the order of the charges.
-    pub outcomes: SmallVec<[Outcome; 2]>,
-}
-
-/// What one limit says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Outcome {
-    /// Whether it lets the request pass.
-    pub allowed: bool,
-    /// What is left after this request, or of what it was refused for.
-    pub remaining: u64,
-    /// Until the limit is as good as new, or its window ends.
-    pub reset: Duration,
-    /// After a refusal: when the same request would pass if nobody else came; `None` if never.
-    pub retry: Option<Duration>,
-    /// How long a leaky bucket holds the request back.
-    pub delay: Duration,
-    /// What it was charged to, for [`Central::settle`].
-    pub mark: u64,
-}
-
-/// What a request really cost.
-#[derive(Clone, Debug)]
-pub struct Settled {
-    /// As it was charged.
-    pub charge: Charge,
-    /// What is charged on top of it, or given back.
-    pub more: i64,
-    /// As [`Outcome::mark`] said.
-    pub mark: u64,
+    inspect: Script,
 }
 
 impl Central {
@@ -80,9 +39,12 @@ impl Central {
             line: Line::new(server),
             deadline,
             breaker: Breaker::default(),
-            check: Script::new(include_str!("scripts/check.lua")),
-            settle: Script::new(include_str!("scripts/settle.lua")),
-            lease: Script::new(include_str!("scripts/lease.lua")),
+            tally: Tally::default(),
+            node: format!("{:016x}", RandomState::new().hash_one(())),
+            check: Script::of_laws(include_str!("scripts/check.lua")),
+            settle: Script::of_laws(include_str!("scripts/settle.lua")),
+            lease: Script::of_laws(include_str!("scripts/lease.lua")),
+            inspect: Script::of_laws(include_str!("scripts/inspect.lua")),
         }
     }
 
@@ -93,17 +55,12 @@ impl Central {
     pub async fn check(&self, charges: &[Charge], now: Nanos) -> Result<Verdict, Away> {
         let command = |text| {
             let mut command = self.check.command(charges.len(), text);
-            write(
-                &mut command,
-                charges
-                    .iter()
-                    .map(|charge| (charge, whole(charge.cost), None)),
-            );
+            let each = charges.iter().map(|charge| (charge, cost(charge), None));
+            write(&mut command, each);
             command
         };
         let value = self.ask(&command, now).await?;
-        let read = Verdict::read(charges, &value);
-        read.map_err(|error| self.failed(error, now))
+        self.read(read_verdict(charges, &value), now)
     }
 
     /// Charges afterwards, or gives back: what a request really cost, less what was charged. Nothing is
@@ -127,12 +84,12 @@ impl Central {
     ///
     /// # Errors
     /// For each limit, when there is no answer. Asked again with the same number, nothing is lost.
-    pub async fn lease(&self, node: &str, asks: &[Ask], now: Nanos) -> Vec<Result<Grant, Away>> {
+    pub async fn lease(&self, asks: &[Ask], now: Nanos) -> Vec<Result<Grant, Away>> {
         // One connection carries all of them, and writes what is there in one go.
         let each = asks.iter().map(|ask| async move {
-            let command = |text| ask.command(&self.lease, node, text);
+            let command = |text| lease_command(&self.lease, ask, &self.node, text);
             let value = self.ask(&command, now).await?;
-            Grant::read(&value).map_err(|error| self.failed(error, now))
+            self.read(read_grant(&value), now)
         });
         futures::future::join_all(each).await
     }
@@ -146,11 +103,23 @@ impl Central {
         for key in keys {
             // One by one: they need not be in one slot.
             let mut command = redis::cmd("DEL");
-            command.arg(key);
+            command.arg(key).arg(book_of(key));
             let value = self.ask(&|_| command.clone(), now).await?;
             gone += u64::from(matches!(value, Value::Int(n) if n > 0));
         }
         Ok(gone)
+    }
+
+    async fn look(&self, key: &str, law: Law, now: Nanos) -> Result<Standing, Away> {
+        let command = |text| {
+            let (law, limit, window) = law.words();
+            let mut command = self.inspect.command(2, text);
+            command.arg(key).arg(book_of(key));
+            command.arg(law).arg(limit).arg(window);
+            command
+        };
+        let value = self.ask(&command, now).await?;
+        self.read(read_standing(&value), now)
     }
 
     /// Whether the server counts as away.
@@ -159,7 +128,21 @@ impl Central {
     }
 
     /// Asks once, with the hash of the script, and with its text if the server does not know it.
-    async fn ask(&self, command: &impl Fn(bool) -> Cmd, now: Nanos) -> Result<Value, Away> {
+    pub(crate) async fn ask(
+        &self,
+        command: &(impl Fn(bool) -> Cmd + Sync),
+        now: Nanos,
+    ) -> Result<Value, Away> {
+        let ended = self.ask_uncounted(command, now).await;
+        self.tally.count(&ended);
+        ended
+    }
+
+    async fn ask_uncounted(
+        &self,
+        command: &(impl Fn(bool) -> Cmd + Sync),
+        now: Nanos,
+    ) -> Result<Value, Away> {
         if self.breaker.admit(now) == Admitted::No {
             return Err(Away::Known);
         }
@@ -204,9 +187,66 @@ impl Central {
         }
     }
 
+    /// What was made of an answer; one that is none is a failure of the server.
+    pub(crate) fn read<T>(&self, read: RedisResult<T>, now: Nanos) -> Result<T, Away> {
+        read.map_err(|error| self.failed(error, now))
+    }
+
     fn failed(&self, error: RedisError, now: Nanos) -> Away {
         self.breaker.failed(now);
-        Away::Failed(error)
+        Away::Failed(Box::new(error))
+    }
+}
+
+impl QuotaStore for Central {
+    fn acquire<'a>(&'a self, asks: &'a [Ask], now: Nanos) -> Waiting<'a, Vec<Result<Grant, Away>>> {
+        Box::pin(self.lease(asks, now))
+    }
+
+    fn check<'a>(
+        &'a self,
+        charges: &'a [Charge],
+        now: Nanos,
+    ) -> Waiting<'a, Result<Verdict, Away>> {
+        Box::pin(self.check(charges, now))
+    }
+
+    fn settle<'a>(&'a self, settled: &'a [Settled], now: Nanos) -> Waiting<'a, Result<(), Away>> {
+        Box::pin(self.settle(settled, now))
+    }
+
+    fn inspect<'a>(
+        &'a self,
+        key: &'a str,
+        law: Law,
+        now: Nanos,
+    ) -> Waiting<'a, Result<Standing, Away>> {
+        Box::pin(self.look(key, law, now))
+    }
+
+    fn reset<'a>(&'a self, key: &'a str, now: Nanos) -> Waiting<'a, Result<bool, Away>> {
+        Box::pin(async move { Ok(self.reset(&[key.to_owned()], now).await? > 0) })
+    }
+
+    fn keeper(&self) -> Keeper {
+        Keeper::Redis
+    }
+
+    fn is_away(&self) -> bool {
+        self.breaker.is_open()
+    }
+
+    fn calls(&self) -> Calls {
+        self.tally.read()
+    }
+}
+
+impl fmt::Debug for Central {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Central")
+            .field("deadline", &self.deadline)
+            .field("breaker", &self.breaker)
+            .finish_non_exhaustive()
     }
 }
 
@@ -244,86 +284,83 @@ fn write<'a>(
     }
 }
 
-fn whole(cost: u64) -> i64 {
+fn cost(charge: &Charge) -> i64 {
     // Beyond 2^53 nothing passes any limit.
-    i64::try_from(cost.min(1 << 53)).unwrap_or(i64::MAX)
+    i64::try_from(charge.cost.min(1 << 53)).unwrap_or(i64::MAX)
 }
 
-/// A script, with the hash under which the server keeps it.
-pub(crate) struct Script {
-    text: &'static str,
-    hash: String,
+fn lease_command(script: &Script, ask: &Ask, node: &str, text: bool) -> Cmd {
+    let (law, limit, window) = ask.law.words();
+    let mut command = script.command(2, text);
+    command.arg(&ask.key).arg(book_of(&ask.key));
+    command.arg(law).arg(limit).arg(window).arg(node);
+    for number in [ask.number, ask.want, ask.back, ask.over, ask.mark, ask.held] {
+        command.arg(number);
+    }
+    command.arg(ask.most.unwrap_or(0));
+    let keeps = u64::try_from(ask.keeps.as_micros()).unwrap_or(u64::MAX);
+    command.arg(keeps).arg("");
+    command
 }
 
-impl Script {
-    fn new(text: &'static str) -> Script {
-        let hash = redis::Script::new(text).get_hash().to_owned();
-        Script { text, hash }
-    }
-
-    /// The beginning of a call, by the script's text or hash.
-    pub(crate) fn command(&self, keys: usize, text: bool) -> Cmd {
-        let mut command = redis::cmd(if text { "EVAL" } else { "EVALSHA" });
-        command.arg(if text { self.text } else { self.hash.as_str() });
-        command.arg(keys);
-        command
-    }
+fn read_grant(value: &Value) -> RedisResult<Grant> {
+    let [permits, left, reset, retry, good, mark, nodes, others] = numbers(value)?;
+    let us = |n| Duration::from_micros(whole(n));
+    Ok(Grant {
+        permits: whole(permits),
+        left: whole(left),
+        reset: us(reset),
+        retry: us(retry),
+        good: us(good),
+        mark: whole(mark),
+        nodes: whole(nodes),
+        others: whole(others),
+    })
 }
 
-impl Verdict {
-    fn read(charges: &[Charge], value: &Value) -> RedisResult<Verdict> {
-        let numbers: Vec<i64> = redis::from_redis_value_ref(value)?;
-        if numbers.len() != charges.len() * WORDS {
-            return Err(unexpected());
-        }
-        let outcomes: SmallVec<[Outcome; 2]> = charges
-            .iter()
-            .zip(numbers.as_chunks::<WORDS>().0)
-            .map(|(charge, words)| Outcome::read(charge, words))
-            .collect();
-        Ok(Verdict {
-            allowed: outcomes.iter().all(|outcome| outcome.allowed),
-            outcomes,
-        })
+fn read_standing(value: &Value) -> RedisResult<Standing> {
+    let [_, remaining, reset, retry, nodes, held] = numbers(value)?;
+    let us = |n| Duration::from_micros(whole(n));
+    Ok(Standing {
+        remaining: whole(remaining),
+        reset: us(reset),
+        retry: us(retry),
+        nodes: whole(nodes),
+        held: whole(held),
+    })
+}
+
+fn read_verdict(charges: &[Charge], value: &Value) -> RedisResult<Verdict> {
+    let numbers: Vec<i64> = redis::from_redis_value_ref(value)?;
+    if numbers.len() != charges.len() * WORDS {
+        return Err(unexpected());
     }
+    let outcomes: SmallVec<[Outcome; 2]> = charges
+        .iter()
+        .zip(numbers.as_chunks::<WORDS>().0)
+        .map(|(charge, words)| read_outcome(charge, words))
+        .collect();
+    Ok(Verdict {
+        allowed: outcomes.iter().all(|outcome| outcome.allowed),
+        outcomes,
+    })
 }
 
 /// Numbers that check.lua says of each limit.
 const WORDS: usize = 5;
 
-impl Outcome {
-    fn read(charge: &Charge, &[passed, remaining, reset, retry, mark]: &[i64; WORDS]) -> Outcome {
-        let whole = |n: i64| u64::try_from(n).unwrap_or(0);
-        let us = |n: i64| Duration::from_micros(whole(n));
-        let allowed = passed == 1;
-        let delay = match charge.law {
-            // It is due when those before it are: not later because it costs more itself.
-            Law::Bucket { interval_us, .. } if allowed => us(reset).saturating_sub(
-                Duration::from_secs_f64(interval_us * charge.cost as f64 / 1e6),
-            ),
-            _ => Duration::ZERO,
-        };
-        Outcome {
-            allowed,
-            remaining: whole(remaining),
-            reset: us(reset),
-            retry: (retry >= 0).then(|| us(retry)),
-            delay,
-            mark: whole(mark),
-        }
+fn read_outcome(
+    charge: &Charge,
+    &[passed, remaining, reset, retry, mark]: &[i64; WORDS],
+) -> Outcome {
+    let us = |n: i64| Duration::from_micros(whole(n));
+    let allowed = passed == 1;
+    Outcome {
+        allowed,
+        remaining: whole(remaining),
+        reset: us(reset),
+        retry: (retry >= 0).then(|| us(retry)),
+        delay: charge.law.delay(allowed, us(reset), charge.cost),
+        mark: whole(mark),
     }
-}
-
-/// An answer of so many numbers.
-pub(crate) fn numbers<const N: usize>(value: &Value) -> RedisResult<[i64; N]> {
-    let numbers: Vec<i64> = redis::from_redis_value_ref(value)?;
-    numbers.try_into().map_err(|_| unexpected())
-}
-
-fn unexpected() -> RedisError {
-    (
-        ErrorKind::UnexpectedReturnType,
-        "not the answer of the script",
-    )
-        .into()
 }

@@ -111,6 +111,17 @@ impl Law {
         law.checked()
     }
 
+    /// How long a bucket holds a request back that it let pass, so that those behind it come evenly.
+    pub(crate) fn delay(&self, allowed: bool, reset: Duration, cost: u64) -> Duration {
+        match self {
+            // It is due when those before it are: not later because it costs more itself.
+            Law::Bucket { interval_us, .. } if allowed => {
+                reset.saturating_sub(Duration::from_secs_f64(interval_us * cost as f64 / 1e6))
+            }
+            _ => Duration::ZERO,
+        }
+    }
+
     /// How scripts call it, its limit and its window.
     pub(crate) fn words(&self) -> (&'static str, String, String) {
         let us = |window: &Duration| window.as_micros().to_string();

@@ -25,6 +25,16 @@ pub fn key_text(scope: &str, rule: &str, text: &str) -> String {
     key
 }
 
+/// Where it is written down who took permits of a count: in the same slot of a cluster, and never where
+/// another limit is counted.
+pub(crate) fn book_of(key: &str) -> String {
+    if key.contains('{') {
+        format!("lease:{key}")
+    } else {
+        format!("lease:{{{key}}}")
+    }
+}
+
 /// A part that others follow, without what would end it.
 fn part(key: &mut String, part: &str) {
     for c in part.chars() {

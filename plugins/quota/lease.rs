@@ -3,24 +3,23 @@
 //! A permit is handed out once, before it is spent: however late, lost or repeated an answer is, no more
 //! than the limit pass in a window. What is handed out gets smaller as the limit comes near: half of
 //! what is left, divided among the gateways that were seen.
+//!
+//! Permits are charged to the same count as requests ([`Charge`](crate::Charge)): gateways that ask for each
+//! request and gateways that take permits ahead share one limit.
 
 use std::time::Duration;
 
-use redis::{Cmd, RedisResult, Value};
-
-use crate::central::{Script, numbers};
+use crate::charge::Law;
 
 /// What a gateway asks for one limit.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Ask {
     /// Where the limit is counted.
     pub key: String,
-    /// How many in a window.
-    pub limit: u64,
-    /// How long.
-    pub window: Duration,
-    /// Grows with each ask of this gateway for this key. The same number again, because the answer was
-    /// lost, gets the same answer.
+    /// The limit.
+    pub law: Law,
+    /// Grows with each ask of this gateway, whatever the key. The same number again, because the answer was
+    /// lost, gets the same answer; a lower one is too late.
     pub number: u64,
     /// Permits wanted; 0 only gives back and looks.
     pub want: u64,
@@ -28,52 +27,35 @@ pub struct Ask {
     pub back: u64,
     /// Requests let pass without a permit.
     pub over: u64,
-    /// The window that the last two belong to, as [`Grant::window`] said; for another they are void.
-    pub of: u64,
+    /// What the last two were charged to, as [`Grant::mark`] said: nothing is given back elsewhere.
+    pub mark: u64,
+    /// Permits that the gateway goes on holding.
+    pub held: u64,
+    /// The most that all gateways together may hold; `None` where a window ends them all. Permits of a
+    /// sliding window or a bucket may be spent late, so they are what the limit can be exceeded by.
+    pub most: Option<u64>,
+    /// For how long permits are good, where no window ends them.
+    pub keeps: Duration,
 }
 
 /// What it gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// Permits, for this window.
+    /// Permits.
     pub permits: u64,
     /// What is left to hand out.
     pub left: u64,
-    /// Until the window ends, by the server's clock.
+    /// Until the limit is as good as new, or its window ends.
     pub reset: Duration,
-    /// Which window it is.
-    pub window: u64,
+    /// When a single request would pass if nobody else came and nobody gave anything back.
+    pub retry: Duration,
+    /// For how long all permits that the gateway holds are good, from when the ask was *sent*: so that
+    /// they end here before they do where they are counted.
+    pub good: Duration,
+    /// What they were charged to.
+    pub mark: u64,
     /// Gateways that ask for this key.
     pub nodes: u64,
-}
-
-impl Ask {
-    pub(crate) fn command(&self, script: &Script, node: &str, text: bool) -> Cmd {
-        let mut command = script.command(1, text);
-        command
-            .arg(&self.key)
-            .arg(self.limit)
-            .arg(u64::try_from(self.window.as_micros()).unwrap_or(u64::MAX))
-            .arg(node)
-            .arg(self.number)
-            .arg(self.want)
-            .arg(self.back)
-            .arg(self.over)
-            .arg(self.of);
-        command
-    }
-}
-
-impl Grant {
-    pub(crate) fn read(value: &Value) -> RedisResult<Grant> {
-        let [permits, left, reset, window, nodes] = numbers(value)?;
-        let whole = |n: i64| u64::try_from(n).unwrap_or(0);
-        Ok(Grant {
-            permits: whole(permits),
-            left: whole(left),
-            reset: Duration::from_micros(whole(reset)),
-            window: whole(window),
-            nodes: whole(nodes),
-        })
-    }
+    /// Permits that others may hold. Some may come back.
+    pub others: u64,
 }

@@ -1,32 +1,41 @@
-//! Limits that several gateways share: one count, in Redis.
+//! Limits that several gateways share.
 //!
-//! [`Central`] asks a server (one, found by Sentinels, or a cluster), never for longer than its
-//! deadline. Whether it can be asked at all is known without asking: after failures a
-//! [`Breaker`] answers for it, so that a dead or frozen Redis costs nothing.
+//! [`QuotaStore`] is whoever keeps the counts. [`Central`] is a Redis (one, found by Sentinels, or a
+//! cluster), never waited for longer than its deadline. Whether it can be asked at all is known without
+//! asking: after failures a [`Breaker`] answers for it, so that a dead or frozen one costs nothing.
 //!
-//! All limits of a request go in one script and one round trip: a request is charged on all of them or
-//! on none ([`Central::check`]). What a request really cost is settled afterwards ([`Central::settle`]).
-//! A gateway that would ask too often takes permits ahead ([`Central::lease`]).
+//! All limits of a request go in one call: a request is charged on all of them or on none
+//! ([`QuotaStore::check`]). What a request really cost is settled afterwards ([`QuotaStore::settle`]). A
+//! gateway that would ask too often takes permits ahead ([`QuotaStore::acquire`]).
 //!
-//! Only the server's clock counts: gateways need not agree on the time.
+//! Only the clock of whoever counts decides: gateways need not agree on the time.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod breaker;
 mod central;
 mod charge;
+mod count;
+mod figures;
+mod grant;
 mod key;
 mod lease;
 mod line;
+mod script;
 mod server;
+mod store;
 #[cfg(test)]
 mod tests;
 
 pub use breaker::{Admitted, Breaker};
-pub use central::{Away, Central, Outcome, Settled, Verdict};
+pub use central::Central;
 pub use charge::{BadLaw, Charge, Law};
+pub use count::{Count, Micros};
+pub use figures::{Calls, Tally};
+pub use grant::{Account, Holding};
 pub use key::key_text;
 pub use lease::{Ask, Grant};
 pub use server::{Access, Place, Server};
+pub use store::{Away, Keeper, Outcome, QuotaStore, Settled, Standing, Verdict, Waiting};
 
 /// Nanoseconds on a clock that never goes back; its zero does not matter.
 pub type Nanos = u64;

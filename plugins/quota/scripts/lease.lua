@@ -1,47 +1,85 @@
--- Hands out permits of a window: what a gateway takes it may spend without asking again.
--- KEYS[1]: the limit's key. ARGV: limit, window in us, node, number of the ask, wanted, given back, spent
--- beyond what was had, the window (its end) that the last two belong to.
--- Answer: permits, what is left to hand out, until the window's end in us, the window, nodes seen.
-local time = redis.call('TIME')
-local now = time[1] * 1000000 + time[2]
-local key, limit, window, node = KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[2]), 'n:' .. ARGV[3]
-local wanted, back, over = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
+-- Hands out permits: what a gateway takes it may spend without asking again. They are charged like
+-- requests (KEYS[1], by check.lua's laws) before they are spent; a book (KEYS[2]) knows who may hold some.
+-- ARGV: law, limit, window in us, node, number of the ask, wanted, given back, spent beyond what was had,
+-- the mark that the last two belong to, still held, the most that all may hold (0: no bound), for how
+-- long permits are good in us (where no window ends), now in us (empty: the server's clock).
+-- Answer: permits, left to hand out, reset in us, retry in us, good for in us, the mark, gateways seen,
+-- permits that others may hold.
+local key, book = KEYS[1], KEYS[2]
+local law, limit, window = laws[ARGV[1]], tonumber(ARGV[2]), tonumber(ARGV[3])
+local me, number, wanted = 'n:' .. ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])
+local back, over, of = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
+local held, most, keeps = tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12])
+if ARGV[13] ~= '' then now = tonumber(ARGV[13]) end
+local windows = ARGV[1] == 'fixed'
 
-local function whole(n) return string.format('%.0f', n) end
-
-local kept = redis.call('HMGET', key, 'end', 'granted', 'nodes', 'before')
-local last, granted = tonumber(kept[1]), tonumber(kept[2]) or 0
-local nodes, before = tonumber(kept[3]) or 0, tonumber(kept[4]) or 0
--- One that ends later than it could was begun when windows were longer.
-if not last or now >= last or last - now > window then
-  -- A node that came in the last window is likely to come again: the first one must not take half.
-  before = last and now < last + window and math.ceil(math.max(nodes, before) / 4) or 0
-  last, granted, nodes = now + window, 0, 0
-  redis.call('DEL', key)
-  redis.call('HSET', key, 'end', whole(last), 'before', whole(before))
-  redis.call('PEXPIRE', key, whole(math.ceil(2 * window / 1000)))
+-- Who was seen, what they were granted last and what they may hold until when.
+local kept, before, last = redis.call('HGETALL', book), 0, nil
+local nodes, seen, others, mine = {}, 0, 0, nil
+for i = 1, #kept, 2 do
+  if kept[i] == 'before' then before = tonumber(kept[i + 1])
+  elseif kept[i] == 'end' then last = tonumber(kept[i + 1])
+  else nodes[kept[i]] = kept[i + 1] end
+end
+if windows then
+  local _, _, left, _, mark = law.look(key, 0, limit, window)
+  if redis.call('EXISTS', key) == 0 or not last or math.abs(mark - last) > 5000 then
+    -- Another window. A node that came in the last one is likely to come again: the first must not
+    -- take half.
+    local count = 0
+    for _ in pairs(nodes) do count = count + 1 end
+    local fresh = last and now < last + window
+    before = fresh and math.ceil(math.max(count, before) / 4) or 0
+    nodes, last = {}, mark
+    redis.call('DEL', book)
+  end
+  -- Times to live are known to a millisecond: permits end before their window does.
+  keeps = math.max(0, math.min(left, last - now) - 1000)
+end
+for node, record in pairs(nodes) do
+  local n, permits, out, ends = string.match(record, '^(%d+):(%d+):(%d+):(%d+)$')
+  if not windows and tonumber(ends) <= now then
+    redis.call('HDEL', book, node)
+  elseif node == me then
+    mine = { tonumber(n), tonumber(permits), tonumber(out), tonumber(ends) }
+    seen = seen + 1
+  else
+    others = others + tonumber(out)
+    seen = seen + 1
+  end
 end
 
-local function answer(permits)
-  return { permits, math.max(0, limit - granted), last - now, last, math.max(nodes, before) }
+local function answer(permits, ends)
+  local _, left, reset = law.look(key, 0, limit, window)
+  local _, _, _, retry = law.look(key, 1, limit, window)
+  local good = windows and keeps or math.max(0, ends - now)
+  return { permits, left, reset, retry, good, of, math.max(seen, before), others }
 end
 
--- The same ask once more, because its answer was lost: the same answer.
-local had = redis.call('HGET', key, node)
-local seq, permits = string.match(had or '', '^(%d+):(%d+)$')
-if seq == ARGV[4] then return answer(tonumber(permits)) end
-
-if tonumber(ARGV[8]) == last then
-  granted = math.max(0, granted - back) + over
+-- The same ask once more, because its answer was lost: the same answer. An older one, which was under
+-- way for long: its gateway does not wait for it any more.
+if mine and number <= mine[1] then
+  local _, _, _, _, mark = law.look(key, 0, limit, window)
+  of = windows and last or mark
+  return answer(number == mine[1] and mine[2] or 0, mine[4])
 end
-if not had then nodes = nodes + 1 end
-local left = limit - granted
-permits = 0
-if left > 0 then
-  permits = math.floor(left / (2 * math.max(nodes, before)))
+
+if back > 0 then law.settle(key, -back, limit, window, of) end
+if over > 0 then law.settle(key, over, limit, window, of) end
+if not mine then seen = seen + 1 end
+local _, left = law.look(key, 0, limit, window)
+local permits = 0
+if wanted > 0 and left > 0 then
+  permits = math.floor(left / (2 * math.max(seen, before)))
   permits = math.min(left, math.max(1, math.min(permits, wanted)))
+  if most > 0 then permits = math.max(0, math.min(permits, most - others - held)) end
 end
-if wanted == 0 then permits = 0 end
-granted = granted + permits
-redis.call('HSET', key, 'granted', whole(granted), 'nodes', whole(nodes), node, ARGV[4] .. ':' .. whole(permits))
-return answer(permits)
+local _, _, _, _, mark, write = law.look(key, permits, limit, window)
+if write and permits > 0 then write() end
+of = windows and last or mark
+local ends = now + keeps
+local record = { whole(number), whole(permits), whole(held + permits), whole(ends) }
+redis.call('HSET', book, me, table.concat(record, ':'))
+if windows then redis.call('HSET', book, 'end', whole(last), 'before', whole(before)) end
+redis.call('PEXPIRE', book, ms(windows and 2 * window or 2 * keeps))
+return answer(permits, ends)
