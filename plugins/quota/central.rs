@@ -30,6 +30,7 @@ pub struct Central {
     settle: Script,
     lease: Script,
     inspect: Script,
+    pub(crate) places: Script,
 }
 
 impl Central {
@@ -45,6 +46,7 @@ impl Central {
             settle: Script::of_laws(include_str!("scripts/settle.lua")),
             lease: Script::of_laws(include_str!("scripts/lease.lua")),
             inspect: Script::of_laws(include_str!("scripts/inspect.lua")),
+            places: Script::new(include_str!("scripts/places.lua")),
         }
     }
 

@@ -6,7 +6,8 @@
 //!
 //! All limits of a request go in one call: a request is charged on all of them or on none
 //! ([`QuotaStore::check`]). What a request really cost is settled afterwards ([`QuotaStore::settle`]). A
-//! gateway that would ask too often takes permits ahead ([`QuotaStore::acquire`]).
+//! gateway that would ask too often takes permits ahead ([`QuotaStore::acquire`]). Requests under way hold
+//! [`Places`].
 //!
 //! Only the clock of whoever counts decides: gateways need not agree on the time.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
@@ -20,6 +21,7 @@ mod grant;
 mod key;
 mod lease;
 mod line;
+mod places;
 mod script;
 mod server;
 mod store;
@@ -34,6 +36,7 @@ pub use figures::{Calls, Tally};
 pub use grant::{Account, Holding};
 pub use key::key_text;
 pub use lease::{Ask, Grant};
+pub use places::{Entered, LONGEST_LIFE, PlaceHeld, Places, Seat};
 pub use server::{Access, Place, Server};
 pub use store::{Away, Keeper, Outcome, QuotaStore, Settled, Standing, Verdict, Waiting};
 

@@ -4,5 +4,6 @@ mod checks;
 mod cluster;
 mod faults;
 mod leases;
+mod places;
 mod rig;
 mod sentinel;

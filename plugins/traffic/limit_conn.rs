@@ -12,6 +12,12 @@
 //! Requests under way stay counted when the configuration is edited; another limit applies to the next
 //! request.
 //!
+//! With `policy: redis`, `redis-cluster` or `redis-sentinel` requests of all gateways count together: Redis is
+//! asked once when a request comes, and told afterwards, beside the traffic, that it is over. A gateway
+//! says every few seconds which of its requests are still under way, so that the places of one that died
+//! are free after ten seconds at most, and a Redis that has lost its data knows again how many there are. How long requests take is
+//! seen by each gateway for itself.
+//!
 //! ```yaml
 //! plugins:
 //!   limit-conn: { conn: 20, burst: 10, default_conn_delay: 0.1, key: remote_addr, rejected_code: 429 }
@@ -22,8 +28,10 @@
 //! | status | body | when |
 //! | --- | --- | --- |
 //! | `rejected_code` | `{"error_msg":"..."}` with `rejected_msg`, else the gateway's page | `conn` and `burst` are used up |
-//! | 500 | the gateway's page | no rule applies, or a variable gives no usable number, unless `allow_degradation` |
+//! | 500 | the gateway's page | Redis cannot be asked, no rule applies, or a variable gives no usable number, unless `allow_degradation` |
 
+mod central;
+mod conf;
 #[cfg(test)]
 mod tests;
 
@@ -33,13 +41,13 @@ use std::time::Duration;
 
 use lockgate_limit::{Engine, Guard, Key};
 use lockgate_plugin::{BuildCx, Ctx, Outcome, Phases, Plugin, Problems, Reply, Step, Var};
-use schemars::JsonSchema;
-use serde::Deserialize;
-use serde_json::json;
+use lockgate_quota::PlaceHeld;
 use smallvec::SmallVec;
 
-use super::limits::amount::{self, Amount};
-use super::limits::key::{KeySource, KeyType, check_rules, var_or_combination};
+use self::central::Shared;
+pub use self::conf::Conf;
+use super::limits::amount::Amount;
+use super::limits::key::{KeySource, KeyType, check_rules};
 use super::limits::store::Policy;
 use super::limits::{LONGEST_WAIT, engine, hold, refusal, undecided};
 
@@ -49,72 +57,6 @@ const LONGEST_TAKEN: Duration = Duration::from_secs(60);
 
 /// The status of connections that become something else, such as a WebSocket.
 const SWITCHED: u16 = 101;
-
-/// Configuration of `limit-conn`. Either `conn`, `burst` and `key`, or `rules`.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[schemars(extend("oneOf" = json!([
-    {"required": ["conn", "burst", "default_conn_delay", "key"]},
-    {"required": ["default_conn_delay", "rules"]},
-])))]
-pub struct Conf {
-    /// Requests that may be under way: a number, or a text in which `$variables` give one.
-    #[serde(default)]
-    #[schemars(schema_with = "amount::positive")]
-    conn: Option<amount::Conf>,
-    /// How many more may wait: a number, or a text in which `$variables` give one.
-    #[serde(default)]
-    #[schemars(schema_with = "amount::natural")]
-    burst: Option<amount::Conf>,
-    /// How long a request is thought to take. Always needed. Unit: seconds.
-    #[serde(default)]
-    #[schemars(extend("exclusiveMinimum" = 0))]
-    default_conn_delay: Option<f64>,
-    /// Waits by `default_conn_delay`, whatever requests really take.
-    #[serde(default)]
-    only_use_default_delay: bool,
-    /// Whose requests count together: the name of a variable, or with `key_type: var_combination` a
-    /// text with `$variables` in it. Without a value in a request, the client's address.
-    #[serde(default)]
-    key: Option<String>,
-    /// How `key` is read.
-    #[serde(default)]
-    #[schemars(schema_with = "var_or_combination")]
-    key_type: KeyType,
-    /// Where requests are counted: `local`, in this gateway's memory. Others are not served yet.
-    #[serde(default)]
-    policy: Policy,
-    /// The status of refusals.
-    #[serde(default = "unavailable")]
-    #[schemars(range(min = 200, max = 599))]
-    rejected_code: u16,
-    /// What refusals say, as `{"error_msg": ...}`.
-    #[serde(default)]
-    #[schemars(length(min = 1))]
-    rejected_msg: Option<String>,
-    /// Lets requests pass for which no limit can be found.
-    #[serde(default)]
-    allow_degradation: bool,
-    /// Several limits, instead of `conn`, `burst` and `key`.
-    #[serde(default)]
-    rules: Option<Vec<RuleConf>>,
-}
-
-/// One of several limits.
-#[derive(Debug, Deserialize, JsonSchema)]
-pub struct RuleConf {
-    /// As `conn` of the plugin.
-    #[schemars(schema_with = "amount::positive")]
-    conn: amount::Conf,
-    /// As `burst` of the plugin.
-    #[schemars(schema_with = "amount::natural")]
-    burst: amount::Conf,
-    /// A text with `$variables`: requests with the same text count together.
-    key: String,
-}
-
-fn unavailable() -> u16 {
-    503
-}
 
 /// The built plugin.
 pub struct LimitConn {
@@ -128,10 +70,14 @@ pub struct LimitConn {
     observed: Option<Arc<AtomicU64>>,
     refusal: Reply,
     degrades: bool,
+    /// Where requests are counted, unless in this gateway.
+    shared: Option<Shared>,
 }
 
 struct Limit {
     key: KeySource,
+    /// The part of a Redis key that tells limits of one plugin apart.
+    rule_name: Box<str>,
     conn: Amount,
     burst: Amount,
 }
@@ -140,7 +86,14 @@ struct Limit {
 #[derive(Default)]
 struct Held {
     guards: SmallVec<[Guard; 1]>,
+    place: Option<PlaceHeld>,
     waited: Duration,
+}
+
+impl Held {
+    fn is_empty(&self) -> bool {
+        self.guards.is_empty() && self.place.is_none()
+    }
 }
 
 impl Plugin for LimitConn {
@@ -150,7 +103,7 @@ impl Plugin for LimitConn {
     type Conf = Conf;
 
     fn check(conf: &Conf, out: &mut Problems) {
-        conf.policy.check(&[Policy::Local], out);
+        conf.store.check(&Policy::ALL, out);
         let rules = conf.rules.as_deref().unwrap_or_default();
         check_rules(rules.iter().map(|rule| &*rule.key), out);
     }
@@ -160,6 +113,7 @@ impl Plugin for LimitConn {
         let engine = engine(bx);
         let limit = |kind, key: &str, conn, burst, out: &mut Problems| Limit {
             key: KeySource::new(&engine, &[Self::NAME, bx.owner], kind, key),
+            rule_name: key.into(),
             conn: Amount::build(conn, 1, "conn", out),
             burst: Amount::build(burst, 0, "burst", out),
         };
@@ -192,6 +146,7 @@ impl Plugin for LimitConn {
             observed: (!conf.only_use_default_delay).then(observed),
             refusal: refusal(conf.rejected_code, conf.rejected_msg.as_deref(), reason),
             degrades: conf.allow_degradation,
+            shared: Shared::build(&conf, bx),
             engine,
         })
     }
@@ -210,6 +165,9 @@ impl Plugin for LimitConn {
     }
 
     fn access<'a>(&'a self, cx: &'a mut Ctx<'_>) -> Outcome<'a> {
+        if let Some(shared) = &self.shared {
+            return Ok(self.ask_central(shared, cx));
+        }
         let mut held = Held::default();
         for limit in &self.limits {
             let Some((key, conn, burst)) = self.asked(limit, cx) else {
@@ -226,7 +184,7 @@ impl Plugin for LimitConn {
             held.guards.push(guard);
             held.waited = held.waited.saturating_add(self.delay(conn, there));
         }
-        if held.guards.is_empty() {
+        if held.is_empty() {
             return Ok(self.undecided("no rule applies"));
         }
         held.waited = held.waited.min(LONGEST_WAIT);
@@ -261,9 +219,7 @@ impl LimitConn {
         } else {
             limit.key.find_or_address(&self.engine, cx)
         };
-        let source = cx.lookup();
-        let conn = limit.conn.find(&source, 1).ok()?;
-        let burst = limit.burst.find(&source, 0).ok()?;
+        let (conn, burst) = limit.numbers(cx)?;
         Some((key, conn, burst))
     }
 
@@ -294,6 +250,15 @@ impl LimitConn {
         } else {
             Step::Reply(undecided(reason))
         }
+    }
+}
+
+impl Limit {
+    /// `conn` and `burst` for a request.
+    fn numbers(&self, cx: &Ctx<'_>) -> Option<(u64, u64)> {
+        let source = cx.lookup();
+        let conn = self.conn.find(&source, 1).ok()?;
+        Some((conn, self.burst.find(&source, 0).ok()?))
     }
 }
 

@@ -132,6 +132,9 @@ pub(crate) const ALL: &[(&str, Scenario)] = &[
     ("gateways count together in Redis, and without it", |w| {
         Box::pin(limits::shared(w))
     }),
+    ("places in Redis come back when a gateway dies", |w| {
+        Box::pin(limits::places(w))
+    }),
     ("a half-written file is ignored", |w| {
         Box::pin(files::half_written(w))
     }),

@@ -121,8 +121,13 @@ fn configurations_that_are_refused() {
     check(conf(&json!({"rules": []})), "matches both schemas 1 and 2");
     check(
         conf(&json!({"policy": "redis-cluster"})),
-        "policy: `redis-cluster` is not served by this plugin yet",
+        "redis_cluster_nodes: property \"redis_cluster_nodes\" is required by this policy",
     );
+    check(
+        conf(&json!({"policy": "redis", "redis_host": "a.test", "key_ttl": 0})),
+        "key_ttl: expected 0 to be at least 1",
+    );
+    check(conf(&json!({"policy": "memcached"})), "policy: ");
 }
 
 /// One connection of ten hours does not make everybody wait for an hour.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockgate_plugin::{BuildCx, Ctx, Problem, Problems};
-use lockgate_quota::{Access, Away, Central, Place, Server};
+use lockgate_quota::{Access, Away, Central, LONGEST_LIFE, Place, Places, Server};
 use rustc_hash::FxBuildHasher;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -202,12 +202,24 @@ impl Store {
     /// The connection to where the limits count, `None` for this gateway's memory. Plugins with the same
     /// server share one.
     pub(crate) fn central(&self, bx: &BuildCx<'_>) -> Option<Arc<Central>> {
+        Some(shared(bx, self.server()?, self.deadline()))
+    }
+
+    /// Places for requests under way there, each of which counts so long unless it is kept.
+    pub(crate) fn places(&self, bx: &BuildCx<'_>, life: Duration) -> Option<Arc<Places>> {
         let server = self.server()?;
-        let millis = match self.policy {
+        let life = life.min(LONGEST_LIFE);
+        let key = format!("{} {}", name(&server, self.deadline()), life.as_secs());
+        let central = shared(bx, server, self.deadline());
+        let places = || Places::new(central, life, &format!("{:016x}", rand::random::<u64>()));
+        Some(bx.states.get(("process", "limit", &key), places))
+    }
+
+    fn deadline(&self) -> Duration {
+        Duration::from_millis(match self.policy {
             Policy::RedisSentinel => self.redis_read_timeout,
             _ => self.redis_timeout,
-        };
-        Some(shared(bx, server, Duration::from_millis(millis)))
+        })
     }
 
     fn server(&self) -> Option<Server> {
@@ -262,12 +274,16 @@ impl Store {
 
 /// The connection to a server: one for all plugins that ask the same with the same deadline.
 pub(crate) fn shared(bx: &BuildCx<'_>, server: Server, deadline: Duration) -> Arc<Central> {
-    // The text has no passwords in it, the number has.
-    let number = FxBuildHasher.hash_one((&server, deadline));
-    let key = format!("{server:?} {number:x}");
+    let key = name(&server, deadline);
     bx.states.get(("process", "limit", &key), || {
         Central::new(server, deadline)
     })
+}
+
+/// What tells a connection from others. The text has no passwords in it, the number has.
+fn name(server: &Server, deadline: Duration) -> String {
+    let number = FxBuildHasher.hash_one((server, deadline));
+    format!("{server:?} {number:x}")
 }
 
 fn place(text: &str) -> Option<Place> {

@@ -6,11 +6,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 
 use super::{gateway, once, target, wants};
 use crate::World;
+use crate::client::Target;
 use crate::gateway::{Gateway, POLL};
 
 /// Redis listens, and is asked again after a failure, well within this.
@@ -41,6 +43,23 @@ impl Redis {
             tokio::time::sleep(POLL).await;
         }
         Ok(redis)
+    }
+
+    /// Waits until it holds so many keys.
+    async fn has_keys(&self, wanted: &str) -> Result<()> {
+        let start = Instant::now();
+        loop {
+            let mut cli = Command::new("redis-cli");
+            let asked = cli
+                .args(["-p", &self.port.to_string(), "DBSIZE"])
+                .output()?;
+            let keys = String::from_utf8_lossy(&asked.stdout).trim().to_owned();
+            if keys == wanted {
+                return Ok(());
+            }
+            ensure!(start.elapsed() < LIMIT, "{keys} keys, not {wanted}");
+            tokio::time::sleep(POLL).await;
+        }
     }
 }
 
@@ -148,6 +167,92 @@ pub(super) async fn shared(world: Arc<World>) -> Result<()> {
     }
     stop(one).await?;
     stop(other).await
+}
+
+/// Routes with one place each, in this Redis; a place of a dead gateway is free after a second.
+fn places_routes(world: &World, port: u16) -> Result<Value> {
+    let echo = world.upstreams.address("echo")?.to_string();
+    let route = |id: &str, extra: Value| {
+        let mut conf = json!({ "default_conn_delay": 0.01, "policy": "redis", "redis_host": "127.0.0.1",
+            "redis_port": port, "redis_timeout": 5_000, "key_ttl": 1 });
+        if let (Some(conf), Some(extra)) = (conf.as_object_mut(), extra.as_object()) {
+            conf.extend(extra.clone());
+        }
+        json!({ "id": id, "uri": format!("/{id}/*"), "plugins": { "limit-conn": conf }, "upstream": { "nodes": { &echo: 1 } } })
+    };
+    let one = json!({ "conn": 1, "burst": 0, "key": "server_addr" });
+    let mut lenient = one.clone();
+    lenient["allow_degradation"] = json!(true);
+    let rules = json!({ "rules": [
+        { "key": "$http_user", "conn": 9, "burst": 0 },
+        { "key": "$server_addr", "conn": 1, "burst": 0 },
+    ] });
+    let routes = [
+        route("one", one),
+        route("lenient", lenient),
+        route("rules", rules),
+    ];
+    Ok(json!({ "routes": routes }))
+}
+
+/// Asks until there is this status.
+async fn until(target: &Target, path: &str, status: u16) -> Result<()> {
+    let start = Instant::now();
+    loop {
+        let answer = once(target, path).await;
+        if answer.status == Some(status) {
+            return Ok(());
+        }
+        ensure!(
+            start.elapsed() < LIMIT,
+            "{path}: never {status}: {answer:?}"
+        );
+        tokio::time::sleep(POLL).await;
+    }
+}
+
+pub(super) async fn places(world: Arc<World>) -> Result<()> {
+    let redis = Redis::start(world.ports.take()?).await?;
+    let resources = places_routes(&world, redis.port)?;
+    let one = gateway(&world, "places-one", &json!({}), resources.clone()).await?;
+    let other = gateway(&world, "places-other", &json!({}), resources).await?;
+    let (first, second) = (target(&one)?, target(&other)?);
+    // Three lives of a place: it is kept, on the other gateway, too.
+    for path in ["one", "rules"] {
+        let (held, far) = (first.clone(), format!("/{path}/delay/3000"));
+        let held = tokio::spawn(async move { once(&held, &far).await });
+        let near = format!("/{path}/echo");
+        redis.has_keys("1").await?;
+        let mut refused = 0;
+        while !held.is_finished() {
+            let answer = once(&second, &near).await;
+            refused += u32::from(answer.status == Some(503));
+            tokio::time::sleep(POLL).await;
+        }
+        ensure!(refused > 1, "{path}: the place was not kept");
+        wants(&held.await?, 200, path)?;
+        until(&second, &near, 200).await?;
+        // The place comes back beside the traffic, a moment later.
+        until(&first, &near, 200).await?;
+        redis.has_keys("0").await?;
+    }
+    // A gateway dies with a request under way.
+    let far = second.clone();
+    let cut = tokio::spawn(async move { once(&far, "/one/delay/20000").await });
+    redis.has_keys("1").await?;
+    wants(&once(&first, "/one/echo").await, 503, "the only place")?;
+    other.signal(Signal::SIGKILL)?;
+    ensure!(cut.await?.status.is_none(), "it was not killed");
+    until(&first, "/one/echo", 200).await?;
+
+    let port = redis.port;
+    drop(redis);
+    wants(&once(&first, "/one/echo").await, 500, "without Redis")?;
+    let lenient = once(&first, "/lenient/echo").await;
+    wants(&lenient, 200, "with allow_degradation")?;
+    let _redis = Redis::start(port).await?;
+    until(&first, "/one/echo", 200).await?;
+    stop(one).await
 }
 
 async fn stop(gateway: Gateway) -> Result<()> {

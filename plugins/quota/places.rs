@@ -1,0 +1,399 @@
+//! Places for requests under way, of which all gateways together have so many.
+//!
+//! A request enters with one round trip and leaves without one: what it held is given back by a task
+//! beside it, many at once. A place counts for [`LONGEST_LIFE`] at most unless its gateway says that it
+//! still holds it, so those of a gateway that died are free soon, and an answer that was lost costs
+//! nobody a place for longer.
+//!
+//! What this process holds is known here, so that a server that lost everything learns it again.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use redis::{Cmd, RedisResult, Value};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+use tokio::sync::Notify;
+
+use crate::Nanos;
+use crate::central::Central;
+use crate::script::unexpected;
+use crate::store::Away;
+
+/// How long a place counts after its gateway was last heard of: long enough that one lost heartbeat does
+/// not free a place that is taken, short enough that nobody notices for long that a gateway died.
+pub const LONGEST_LIFE: Duration = Duration::from_secs(10);
+/// Gateways say so many times in the life of a place that they hold it.
+const HEARTBEATS: u32 = 3;
+/// What is due is looked for so often in the life of a place.
+const LOOKS: u32 = 12;
+/// A life is at least this, or heartbeats would be all that a server does.
+const SHORTEST_LIFE: Duration = Duration::from_secs(1);
+/// Places that are given back or kept together: the server does nothing else meanwhile.
+const PER_ROUND: usize = 1_024;
+/// Places that wait to be given back while the server is away; of more, the server learns by their age.
+const MOST_LEAVING: usize = 65_536;
+/// A server that gave no answer is tried again after this.
+const AGAIN: Duration = Duration::from_millis(200);
+
+/// One key that a request needs a place at.
+#[derive(Clone, Debug)]
+pub struct Seat {
+    /// Where it is counted: see [`key_text`](crate::key_text).
+    pub key: String,
+    /// How many may be there, this request included.
+    pub most: u64,
+}
+
+impl AsRef<str> for Seat {
+    fn as_ref(&self) -> &str {
+        &self.key
+    }
+}
+
+/// Keys of one request; nearly always one.
+type Keys = SmallVec<[Arc<str>; 1]>;
+
+/// The places that this process holds at one server.
+pub struct Places {
+    central: Arc<Central>,
+    life: Duration,
+    /// What tells places of this process from those of others.
+    node: Box<str>,
+    next: AtomicU64,
+    wake: Notify,
+    held: Mutex<Held>,
+}
+
+struct Held {
+    /// By number.
+    places: FxHashMap<u64, One>,
+    leaving: Vec<Leaving>,
+    /// Whether there is a task.
+    kept: bool,
+    /// When the task looks next for places that have to be told again.
+    look: Instant,
+    /// The time of requests, as the last one told it: the task has no other.
+    clock: (Instant, Nanos),
+}
+
+struct One {
+    keys: Keys,
+    /// Whether the server may know of it.
+    told: bool,
+    /// When it has to be told next.
+    due: Instant,
+}
+
+struct Leaving {
+    number: u64,
+    keys: Keys,
+    /// From then on the server forgets it by itself.
+    until: Instant,
+}
+
+/// A place that a request holds. Dropping it gives it back.
+#[must_use = "dropped, the place is free again"]
+pub struct PlaceHeld {
+    places: Arc<Places>,
+    number: u64,
+}
+
+/// What came of it.
+pub enum Entered {
+    /// There was room, and how many are there now at each key, in order.
+    In(PlaceHeld, SmallVec<[u64; 1]>),
+    /// There was no room, and how many are there at each key, in order.
+    Full(SmallVec<[u64; 1]>),
+    /// There was no answer. Who lets the request pass all the same keeps the place: it counts as soon as the
+    /// server can be asked.
+    Away(Away, PlaceHeld),
+}
+
+impl Places {
+    /// Places at a server. `life` is how long one counts unless it is kept, within bounds; `node` is
+    /// a text that no other process has.
+    pub fn new(central: Arc<Central>, life: Duration, node: &str) -> Places {
+        Places {
+            central,
+            life: life.clamp(SHORTEST_LIFE, LONGEST_LIFE),
+            node: node.into(),
+            next: AtomicU64::new(0),
+            wake: Notify::new(),
+            held: Mutex::new(Held {
+                places: FxHashMap::default(),
+                leaving: Vec::new(),
+                kept: false,
+                look: Instant::now(),
+                clock: (Instant::now(), 0),
+            }),
+        }
+    }
+
+    /// Lets a request in at all keys, or at none. In a cluster they have to have one scope.
+    pub async fn enter(self: &Arc<Places>, seats: &[Seat], now: Nanos) -> Entered {
+        // Held before the server is asked: if nobody waits for the answer, the place is given back.
+        let place = self.hold(seats, now);
+        let who = self.name(place.number);
+        let command = |text| {
+            let mut command = self.begin(seats, text, "enter");
+            command.arg(&who);
+            seats.iter().for_each(|seat| _ = command.arg(seat.most));
+            command
+        };
+        let read = |value| read(&value, seats.len());
+        let answer = self.central.ask(&command, now).await;
+        match answer.and_then(|value| read(value).map_err(|error| Away::Failed(error.into()))) {
+            Ok((true, there)) => Entered::In(place, there),
+            Ok((false, there)) => {
+                place.forget();
+                Entered::Full(there)
+            }
+            Err(away) => {
+                self.unanswered(place.number, &away);
+                Entered::Away(away, place)
+            }
+        }
+    }
+
+    /// How many places this process holds.
+    pub fn len(&self) -> usize {
+        self.held().places.len()
+    }
+
+    /// Whether this process holds none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn hold(self: &Arc<Places>, seats: &[Seat], now: Nanos) -> PlaceHeld {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let at = Instant::now();
+        let one = One {
+            keys: seats.iter().map(|seat| seat.key.as_str().into()).collect(),
+            told: true,
+            due: at + self.life / HEARTBEATS,
+        };
+        let mut held = self.held();
+        held.places.insert(number, one);
+        held.clock = (at, now);
+        let starts = !std::mem::replace(&mut held.kept, true);
+        drop(held);
+        if starts {
+            tokio::spawn(keep(Kept(Arc::downgrade(self))));
+        }
+        PlaceHeld {
+            places: Arc::clone(self),
+            number,
+        }
+    }
+
+    /// The server did not say whether a place is taken. If it was not asked, it is not; whoever keeps the place
+    /// all the same has to tell it.
+    fn unanswered(&self, number: u64, away: &Away) {
+        if let Some(one) = self.held().places.get_mut(&number) {
+            one.told = !matches!(away, Away::Known);
+            one.due = Instant::now() + AGAIN;
+        }
+    }
+
+    fn name(&self, number: u64) -> String {
+        format!("{}:{number:x}", self.node)
+    }
+
+    fn begin(&self, keys: &[impl AsRef<str>], text: bool, what: &str) -> Cmd {
+        let mut command = self.central.places.command(keys.len(), text);
+        keys.iter().for_each(|key| _ = command.arg(key.as_ref()));
+        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        command.arg(what).arg(ms(self.life)).arg(ms(LONGEST_LIFE));
+        command
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The time of requests.
+    fn now(&self) -> Nanos {
+        let (at, now) = self.held().clock;
+        let since = u64::try_from(at.elapsed().as_nanos()).unwrap_or(Nanos::MAX);
+        now.saturating_add(since)
+    }
+
+    /// What is to be said to the server now. `None` when there is nothing to keep, and the task ends.
+    fn due(&self, at: Instant) -> Option<Round> {
+        let mut held = self.held();
+        if held.places.is_empty() && held.leaving.is_empty() {
+            held.kept = false;
+            return None;
+        }
+        let mut round = Round::default();
+        held.leaving.retain(|gone| gone.until > at);
+        let from = held.leaving.len().saturating_sub(PER_ROUND);
+        round.gone = held.leaving.split_off(from);
+        for gone in &round.gone {
+            for key in &gone.keys {
+                let numbers = round.leave.entry(Arc::clone(key)).or_default();
+                numbers.push(gone.number);
+            }
+        }
+        if at < held.look {
+            return Some(round);
+        }
+        held.look = at + self.life / LOOKS;
+        let mut room = PER_ROUND - round.gone.len();
+        for (number, one) in held.places.iter_mut().filter(|(_, one)| one.due <= at) {
+            if room == 0 {
+                // The rest is next.
+                held.look = at;
+                break;
+            }
+            room -= 1;
+            one.told = true;
+            for key in &one.keys {
+                let numbers = round.keep.entry(Arc::clone(key)).or_default();
+                numbers.push(*number);
+            }
+        }
+        Some(round)
+    }
+
+    /// Says it, and learns from what comes back. False when the server gave no answer to some of it.
+    async fn say(&self, round: Round) -> bool {
+        let now = self.now();
+        let left = round.leave.iter().map(|(key, numbers)| async move {
+            let mut command = redis::cmd("ZREM");
+            command.arg(&**key);
+            numbers.iter().for_each(|n| _ = command.arg(self.name(*n)));
+            self.central.ask(&|_| command.clone(), now).await.is_ok()
+        });
+        let left = futures::future::join_all(left).await;
+        let kept = round.keep.iter().map(|(key, numbers)| async move {
+            let command = |text| {
+                let mut command = self.begin(&[key], text, "keep");
+                numbers.iter().for_each(|n| _ = command.arg(self.name(*n)));
+                command
+            };
+            let sent = Instant::now();
+            let answered = self.central.ask(&command, now).await.is_ok();
+            if answered {
+                self.still_there(numbers, sent);
+            }
+            answered
+        });
+        let kept = futures::future::join_all(kept).await;
+        let left = left.into_iter().all(|answered| answered);
+        if !left {
+            // Said twice does no harm.
+            self.leaves(round.gone);
+        }
+        left && kept.into_iter().all(|answered| answered)
+    }
+
+    /// The server has heard of these.
+    fn still_there(&self, numbers: &[u64], sent: Instant) {
+        let mut held = self.held();
+        for number in numbers {
+            if let Some(one) = held.places.get_mut(number) {
+                one.due = sent + self.life / HEARTBEATS;
+            }
+        }
+    }
+
+    fn leaves(&self, gone: impl IntoIterator<Item = Leaving>) {
+        let mut held = self.held();
+        let room = MOST_LEAVING.saturating_sub(held.leaving.len());
+        held.leaving.extend(gone.into_iter().take(room));
+    }
+}
+
+/// What one look of the task found.
+#[derive(Default)]
+struct Round {
+    leave: FxHashMap<Arc<str>, Vec<u64>>,
+    gone: Vec<Leaving>,
+    keep: FxHashMap<Arc<str>, Vec<u64>>,
+}
+
+impl Round {
+    fn is_empty(&self) -> bool {
+        self.leave.is_empty() && self.keep.is_empty()
+    }
+}
+
+/// The task's hold on its places: if it ends by itself or with its runtime, the next request starts another.
+struct Kept(Weak<Places>);
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        if let Some(places) = self.0.upgrade() {
+            places.held().kept = false;
+        }
+    }
+}
+
+/// Gives back what was left, and keeps what is held.
+async fn keep(mut kept: Kept) {
+    while let Some(places) = kept.0.upgrade() {
+        let Some(round) = places.due(Instant::now()) else {
+            // Which has said that there is no task any more; another may have begun.
+            kept.0 = Weak::new();
+            return;
+        };
+        let idle = round.is_empty();
+        if !places.say(round).await {
+            tokio::time::sleep(AGAIN).await;
+        } else if idle {
+            let woken = places.wake.notified();
+            // Who holds places for long wakes nobody.
+            let _ = tokio::time::timeout(places.life / LOOKS, woken).await;
+        }
+    }
+}
+
+impl PlaceHeld {
+    /// There is nothing to give back.
+    fn forget(self) {
+        self.places.held().places.remove(&self.number);
+        // What is dropped now finds nothing.
+    }
+}
+
+impl Drop for PlaceHeld {
+    fn drop(&mut self) {
+        let places = &self.places;
+        let Some(one) = places.held().places.remove(&self.number) else {
+            return;
+        };
+        if one.told {
+            let until = Instant::now() + places.life;
+            let (number, keys) = (self.number, one.keys);
+            places.leaves([Leaving {
+                number,
+                keys,
+                until,
+            }]);
+            places.wake.notify_one();
+        }
+    }
+}
+
+impl std::fmt::Debug for PlaceHeld {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PlaceHeld").finish_non_exhaustive()
+    }
+}
+
+/// Whether it was let in, and how many are there at each key.
+fn read(value: &Value, keys: usize) -> RedisResult<(bool, SmallVec<[u64; 1]>)> {
+    let numbers: Vec<i64> = redis::from_redis_value_ref(value)?;
+    let [entered, there @ ..] = numbers.as_slice() else {
+        return Err(unexpected());
+    };
+    if there.len() != keys {
+        return Err(unexpected());
+    }
+    let whole = |n: &i64| u64::try_from(*n).unwrap_or(0);
+    Ok((*entered == 1, there.iter().map(whole).collect()))
+}

@@ -1,0 +1,97 @@
+//! Counting in Redis: a round trip to come, none to leave.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockgate_plugin::{BuildCx, Ctx, Flow, Plugin, Step};
+use lockgate_quota::{Entered, Places, Seat, key_text};
+use smallvec::SmallVec;
+
+use super::{Conf, Held, LimitConn};
+use crate::traffic::limits::{LONGEST_WAIT, now, store, undecided, wait};
+
+/// Places that several gateways share.
+pub(super) struct Shared {
+    places: Arc<Places>,
+    /// What tells counts in Redis from those of others.
+    owner: Box<str>,
+}
+
+impl Shared {
+    pub(super) fn build(conf: &Conf, bx: &BuildCx<'_>) -> Option<Shared> {
+        let life = Duration::from_secs(conf.key_ttl);
+        Some(Shared {
+            places: conf.store.places(bx, life)?,
+            owner: format!("{}:{}", LimitConn::NAME, bx.owner).into(),
+        })
+    }
+}
+
+/// What a request asks for, and the `conn` of each.
+type Seats = (Vec<Seat>, SmallVec<[u64; 1]>);
+
+impl LimitConn {
+    pub(super) fn ask_central<'a>(&'a self, shared: &'a Shared, cx: &'a mut Ctx<'_>) -> Step<'a> {
+        let Some((seats, conns)) = self.seats(shared, cx) else {
+            return self.undecided("a variable has no usable number");
+        };
+        if seats.is_empty() {
+            return self.undecided("no rule applies");
+        }
+        let now = now(&self.engine, cx);
+        Step::Wait(Box::pin(async move {
+            let mut held = Held::default();
+            match shared.places.enter(&seats, now).await {
+                Entered::In(place, there) => {
+                    held.place = Some(place);
+                    let delays = conns.iter().zip(there).map(|(c, n)| self.delay(*c, n));
+                    let sum = delays.fold(Duration::ZERO, Duration::saturating_add);
+                    held.waited = sum.min(LONGEST_WAIT);
+                }
+                Entered::Full(_) => return Ok(Flow::Reply(self.refusal.clone())),
+                Entered::Away(away, place) => {
+                    store::tell(&away);
+                    if !self.degrades {
+                        return Ok(Flow::Reply(undecided("Redis cannot be asked")));
+                    }
+                    held.place = Some(place);
+                }
+            }
+            let wait = wait(cx, held.waited);
+            *cx.local() = held;
+            if let Some(wait) = wait {
+                wait.await;
+            }
+            Ok(Flow::Next)
+        }))
+    }
+
+    /// What applies to a request; `None` when a number cannot be found.
+    fn seats(&self, shared: &Shared, cx: &Ctx<'_>) -> Option<Seats> {
+        let (mut seats, mut conns) = (Vec::with_capacity(self.limits.len()), SmallVec::new());
+        for limit in &self.limits {
+            let (rule, text) = match limit.key.text(cx) {
+                Some(text) => (Cow::Borrowed(&*limit.rule_name), text),
+                None if self.skips => continue,
+                None => store::address(&limit.rule_name, cx),
+            };
+            let (conn, burst) = match limit.numbers(cx) {
+                Some(numbers) => numbers,
+                None if self.skips => continue,
+                None => return None,
+            };
+            let scope = if self.skips {
+                shared.owner.to_string()
+            } else {
+                format!("{}.{}", shared.owner, store::slot(&text))
+            };
+            seats.push(Seat {
+                key: key_text(&scope, &rule, &text),
+                most: conn.saturating_add(burst),
+            });
+            conns.push(conn);
+        }
+        Some((seats, conns))
+    }
+}
