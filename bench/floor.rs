@@ -3,7 +3,8 @@
 //! costs: no modules, no routes, no plugins, no log.
 //!
 //! `floor 127.0.0.1:9092 127.0.0.1:1980 1`: listens on the first address, forwards to the second,
-//! with one worker. With the paths of a certificate and of its key behind that, it speaks TLS.
+//! with one worker. With the paths of a certificate and of its key behind that, it speaks TLS. With `fields`
+//! as its last word it tells the upstream what lockgate tells every upstream: who asks, and for what.
 #![allow(clippy::print_stderr)] // A program for the command line.
 
 use std::process::ExitCode;
@@ -13,6 +14,7 @@ use pingora_core::modules::http::HttpModules;
 use pingora_core::server::Server;
 use pingora_core::server::configuration::ServerConf;
 use pingora_core::upstreams::peer::HttpPeer;
+use pingora_http::RequestHeader;
 use pingora_proxy::{ProxyHttp, Session, http_proxy_service};
 
 #[global_allocator]
@@ -23,6 +25,8 @@ const POOL: usize = 1024;
 
 struct Floor {
     peer: HttpPeer,
+    /// Adds the five fields.
+    fields: bool,
 }
 
 #[async_trait]
@@ -40,11 +44,34 @@ impl ProxyHttp for Floor {
     ) -> pingora_core::Result<Box<HttpPeer>> {
         Ok(Box::new(self.peer.clone()))
     }
+
+    async fn upstream_request_filter(
+        &self,
+        session: &mut Session,
+        upstream: &mut RequestHeader,
+        (): &mut (),
+    ) -> pingora_core::Result<()> {
+        if !self.fields {
+            return Ok(());
+        }
+        let client = session.client_addr().and_then(|addr| addr.as_inet());
+        let client = client.map_or_else(String::new, |addr| addr.ip().to_string());
+        let port = session.server_addr().and_then(|addr| addr.as_inet());
+        let host = upstream.headers.get("host").cloned();
+        upstream.insert_header("X-Real-IP", client.as_str())?;
+        upstream.insert_header("X-Forwarded-For", client)?;
+        upstream.insert_header("X-Forwarded-Proto", "http")?;
+        if let Some(host) = host {
+            upstream.insert_header("X-Forwarded-Host", host)?;
+        }
+        upstream.insert_header("X-Forwarded-Port", port.map_or(0, |addr| addr.port()))
+    }
 }
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().collect();
-    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let mut args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let fields = args.pop_if(|last| *last == "fields").is_some();
     let (listen, upstream, threads, secure) = match args.as_slice() {
         [_, listen, upstream, threads] => (*listen, *upstream, threads.parse(), None),
         [_, listen, upstream, threads, cert, key] => {
@@ -66,7 +93,7 @@ fn main() -> ExitCode {
     let mut server = Server::new_with_opt_and_conf(None, conf);
     server.bootstrap();
     let peer = HttpPeer::new(upstream, false, String::new());
-    let mut service = http_proxy_service(&server.configuration, Floor { peer });
+    let mut service = http_proxy_service(&server.configuration, Floor { peer, fields });
     match secure {
         None => service.add_tcp(listen),
         Some((cert, key)) => {
@@ -81,6 +108,6 @@ fn main() -> ExitCode {
 }
 
 fn usage() -> ExitCode {
-    eprintln!("usage: floor LISTEN UPSTREAM WORKERS [CERT KEY]");
+    eprintln!("usage: floor LISTEN UPSTREAM WORKERS [CERT KEY] [fields]");
     ExitCode::from(2)
 }

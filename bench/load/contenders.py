@@ -5,7 +5,7 @@ What is left as it comes is left; what was changed is said here:
 - all: one worker, no access log unless the name says so, keep-alive to clients and to the upstream
   without a limit on requests, bodies streamed rather than stored.
 - lockgate adds APISIX's fields for the upstream (X-Real-IP and four X-Forwarded-*) as always; the
-  plain nginx, HAProxy and floor add none, which is in their favour.
+  plain nginx, HAProxy and floor add none, which is in their favour. `floor, fields` adds them, too.
 - nginx: `proxy_request_buffering off` and no temporary files: with its defaults it would write an
   upload to the disk first.
 - HAProxy: `http-reuse always`, as all others share upstream connections between clients.
@@ -18,7 +18,7 @@ import pathlib
 
 from report import ROOT, profile
 from stand import fail, free_port
-from workloads import KEY
+from workloads import FIELDS, KEY
 
 # Idle connections with one request after another do not reach it; bench/load/memory.py asks for more.
 CONNECTIONS = 4096
@@ -68,7 +68,7 @@ class Contender:
 def contender(stand, name, tls=False, workers=1, connections=CONNECTIONS, alone=False):
     """A contender of the tables by its name. `alone`: in one process, which callgrind needs."""
     options = dict(name=name, tls=tls, workers=workers, connections=connections)
-    if name == "floor":
+    if name.startswith("floor"):
         return floor(stand, **options)
     if name == "haproxy":
         return haproxy(stand, **options)
@@ -147,11 +147,12 @@ backend nodes
 
 
 def floor(stand, name, tls, workers, connections):
-    """Pingora without anything."""
+    """Pingora without anything, or with the fields that lockgate adds."""
     del connections  # It has no limit.
     port = free_port()
     command = [binary("examples/floor"), f"127.0.0.1:{port}", f"127.0.0.1:{stand.upstream_port}", workers]
-    return Contender(name, command + [*(stand.certificate() if tls else ())], port, tls)
+    command += [*(stand.certificate() if tls else ())] + (["fields"] if name == FIELDS else [])
+    return Contender(name, command, port, tls)
 
 
 def lockgate(stand, name, tls=False, workers=1, connections=CONNECTIONS):

@@ -11,6 +11,8 @@ BODIES = {"/small": b"hello world\n", "/10k": b"x" * 10 * 1024, "/1m": b"x" * MI
 UPLOAD = "/upload"
 
 PLAIN = ("floor", "lockgate", "lockgate, general", "nginx", "haproxy")
+# The floor, telling the upstream what lockgate tells it.
+FIELDS = "floor, fields"
 LOG = ("lockgate, access log", "nginx, access log")
 TEN = ("lockgate, ten plugins", "lockgate, general, ten plugins", "nginx, equivalents")
 
@@ -76,8 +78,8 @@ class Workload(typing.NamedTuple):
 
 
 WORKLOADS = (
-    Workload("small", "GET with one field besides Host, 12 bytes back", PLAIN + LOG),
-    Workload("browser", "GET as a browser sends it (12 fields, 0.7 KB), 12 bytes back", fields=BROWSER),
+    Workload("small", "GET with one field besides Host, 12 bytes back", (FIELDS, *PLAIN, *LOG)),
+    Workload("browser", "GET as a browser sends it (12 fields, 0.7 KB), 12 bytes back", (FIELDS, *PLAIN), BROWSER),
     Workload("10k", "GET with one field besides Host, 10 KiB back", path="/10k"),
     Workload("down", "GET with one field besides Host, 1 MiB back", path="/1m"),
     Workload("up", "POST of 1 MiB, 12 bytes back", path=UPLOAD, body=b"x" * MIB),

@@ -222,7 +222,9 @@ impl Exchange {
             .map(|budget| self.work.timing.start + budget);
         let (in_flight, ready) = pick(&upstream, &shape, &mut Tried::new()).await?;
         let tried = Tried::from_iter([identity(in_flight.node())]);
-        self.use_node(&in_flight, &ready);
+        // The steps before took no time worth a look at the clock.
+        let now = self.work.tick;
+        self.use_node(&in_flight, &ready, now);
         let chosen = Chosen {
             upstream,
             shape,
@@ -266,7 +268,7 @@ impl Exchange {
         let (in_flight, ready) = pick(&chosen.upstream, &chosen.shape, &mut chosen.tried).await?;
         chosen.tried.push(identity(in_flight.node()));
         chosen.ready = Arc::clone(&ready);
-        self.use_node(&in_flight, &ready);
+        self.use_node(&in_flight, &ready, Instant::now());
         if let Some(chosen) = &mut self.upstream {
             chosen.in_flight = Some(in_flight);
         }
@@ -322,7 +324,7 @@ impl Exchange {
         again
     }
 
-    fn use_node(&mut self, in_flight: &InFlight, ready: &Ready) {
+    fn use_node(&mut self, in_flight: &InFlight, ready: &Ready, now: Instant) {
         let host = Arc::clone(&in_flight.node().host);
         self.work.picked = Some(Picked {
             addr: ready.addr,
@@ -334,7 +336,7 @@ impl Exchange {
             connect: None,
             header: None,
             response: None,
-            started: Instant::now(),
+            started: now,
         });
     }
 
