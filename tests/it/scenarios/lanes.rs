@@ -4,7 +4,8 @@
 //! | what | checked against |
 //! |---|---|
 //! | requests that arrive at the upstream | [`reference`]: target, method, fields, body |
-//! | the reference | httparse, the parser of hyper and of Pingora |
+//! | the reference | httparse, the parser of Pingora |
+//! | each request, as it was sent and as it arrived | hyper, which an upstream may be built on: one request, the same method and body |
 //! | what one lane refuses | the other lane |
 //! | each answer | the request it belongs to, by its target |
 //! | a request or an answer that is hidden in another one | never seen |
@@ -14,6 +15,7 @@
 mod client;
 mod grammar;
 mod judge;
+mod other;
 mod reference;
 mod upstream;
 
@@ -34,7 +36,8 @@ use self::judge::{
     answer_wrong, class, contains, first_cut, forgive_last, has_end, hidden_in, is_ordinary, kind,
     lane_wrong, parsers_differ, same_target, skipped,
 };
-use self::reference::End;
+use self::other::Verdict;
+use self::reference::{End, Request};
 use self::upstream::Strict;
 use crate::World;
 use crate::gateway::{Gateway, Setup};
@@ -238,6 +241,10 @@ fn pieces<'a>(bytes: &'a [u8], cuts: &[usize]) -> Vec<&'a [u8]> {
     out
 }
 
+fn requests_of(arrived: Vec<(Request, Vec<u8>)>) -> Vec<Request> {
+    arrived.into_iter().map(|(request, _)| request).collect()
+}
+
 /// The cases by hand.
 fn cases() -> Result<Vec<(String, String)>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz/seeds/lanes");
@@ -304,10 +311,19 @@ impl Lanes {
         for request in &requests {
             at += skipped(&bytes[at..]);
             wrong.extend(parsers_differ(request, &bytes[at..at + request.head]));
+            wrong.extend(
+                self.hyper("sent", request, &bytes[at..at + request.len])
+                    .await,
+            );
             at += request.len;
         }
         for (lane, talk) in [(&self.wire, &mut wire), (&self.general, &mut general)] {
-            let mut arrived = lane.upstream.take(&input.mark);
+            let mut arrived = Vec::new();
+            for (request, bytes) in lane.upstream.take(&input.mark) {
+                let differs = self.hyper("arrived", &request, &bytes).await;
+                wrong.extend(differs.map(|why| format!("{}: {why}", lane.name)));
+                arrived.push(request);
+            }
             if kinder && (lane.name == "general" || wire_kinder) {
                 forgive_last(&requests, talk, &mut arrived);
             }
@@ -378,12 +394,12 @@ impl Lanes {
                 .is_some_and(|first| first.status == 502)
             {
                 // It may have met a connection that another input's answer had spoilt.
-                let before = lane.upstream.take(&input.mark);
+                let before = requests_of(lane.upstream.take(&input.mark));
                 wrong.extend(hidden_in(&before).map(|why| format!("{}: {why}", lane.name)));
                 lane.upstream.script(&input.mark, bytes.to_vec());
                 talk = lane.talk(&[sent.as_bytes()], &wanted).await?;
             }
-            let mut arrived = lane.upstream.take(&input.mark);
+            let mut arrived = requests_of(lane.upstream.take(&input.mark));
             // What is safe to repeat may be asked again when its answer broke off.
             arrived.dedup_by(|a, b| a.target == b.target);
             for why in answer_wrong(bytes, &requests, end, &talk, &arrived) {
@@ -410,6 +426,18 @@ impl Lanes {
             class(general)
         ));
         self.report(input, bytes, &[], &wrong)
+    }
+
+    /// What hyper finds in the bytes of a request.
+    async fn hyper(&self, when: &str, request: &Request, bytes: &[u8]) -> Option<String> {
+        match other::reads(request, bytes).await {
+            Verdict::Same => None,
+            Verdict::Refused => {
+                self.count(format!("requests that hyper does not take, as they {when}"));
+                None
+            }
+            Verdict::Differs(why) => Some(format!("as it {when}, {why}")),
+        }
     }
 
     fn broken(&self, lane: &Lane) -> Vec<String> {

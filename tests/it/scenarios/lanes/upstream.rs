@@ -25,8 +25,8 @@ pub(super) struct Strict {
 
 #[derive(Default)]
 struct Seen {
-    /// Requests by the mark in their path.
-    requests: HashMap<String, Vec<Request>>,
+    /// Requests by the mark in their path, and their bytes.
+    requests: HashMap<String, Vec<(Request, Vec<u8>)>>,
     /// What to answer to `/l/MARK/raw`.
     scripts: HashMap<String, Vec<u8>>,
     /// What was no request.
@@ -48,7 +48,7 @@ impl Strict {
     }
 
     /// Takes the requests of an input, in the order of their arrival.
-    pub(super) fn take(&self, mark: &str) -> Vec<Request> {
+    pub(super) fn take(&self, mark: &str) -> Vec<(Request, Vec<u8>)> {
         let mut seen = lock(&self.seen);
         seen.scripts.remove(mark);
         seen.requests.remove(mark).unwrap_or_default()
@@ -62,7 +62,8 @@ impl Strict {
     /// Requests that no input has taken.
     pub(super) fn left(&self) -> Vec<Request> {
         let mut seen = lock(&self.seen);
-        seen.requests.drain().flat_map(|(_, all)| all).collect()
+        let all = seen.requests.drain().flat_map(|(_, all)| all);
+        all.map(|(request, _)| request).collect()
     }
 }
 
@@ -123,13 +124,14 @@ async fn serve(mut stream: TcpStream, seen: &Mutex<Seen>) -> std::io::Result<()>
             }
         };
         continued = false;
-        buf.drain(..request.len);
+        let bytes: Vec<u8> = buf.drain(..request.len).collect();
         let mark = mark(&request.target).unwrap_or_default();
         let script = {
             let mut seen = lock(seen);
             let raw = request.target.ends_with(b"/raw");
             let script = seen.scripts.get(&mark).filter(|_| raw).cloned();
-            seen.requests.entry(mark).or_default().push(request.clone());
+            let all = seen.requests.entry(mark).or_default();
+            all.push((request.clone(), bytes));
             script
         };
         let persistent = match script {
