@@ -22,7 +22,7 @@ use crate::changes::draft::{Rules, draft};
 use crate::changes::history::{self, Author, Generation, Kept};
 use crate::changes::outcomes::{Corpus, located};
 use crate::changes::pending::{self, Pending};
-use crate::changes::{Confirm, Drafted, Want, affected, order};
+use crate::changes::{Confirm, Drafted, Format, Want, affected, order};
 use crate::endpoint::Answer;
 use crate::observe::recent::{Routes, Sample};
 use crate::store::{Commit, Guard, Item, Listing, Op, StoreError};
@@ -37,7 +37,7 @@ type Permit = Option<Arc<OwnedSemaphorePermit>>;
 struct Wanted {
     wants: Vec<Want>,
     /// What it does not name goes.
-    whole: bool,
+    whole: Option<Format>,
 }
 
 /// What is done besides the changes themselves.
@@ -116,7 +116,7 @@ impl Admin {
             let _until_done = permit;
             let steps = &drafted.draft.steps;
             let outcome = trial.run(&listing, &keyring, steps, &corpus);
-            outcome.map_err(|problems| located(problems, steps))
+            outcome.map_err(|problems| told(drafted.format, located(problems, steps)))
         });
         let tried = tried
             .await
@@ -166,8 +166,7 @@ impl Admin {
             let wants = wish.wants(&known, unrecorded, &listing);
             let wants = wants.map_err(|p| refused(&p))?;
             let (line, wants) = wants;
-            let whole = false;
-            let wanted = Wanted { wants, whole };
+            let wanted = Wanted { wants, whole: None };
             let drafted = self.drafted(wanted, &listing, request.now, None).await?;
             let author = request.author(line, wish.comment.clone());
             let waits = pending::read(&*self.store).await?;
@@ -206,12 +205,16 @@ impl Admin {
             };
             let draft = draft(wants, whole, &listing, &rules)?;
             let routes = affected(&draft.steps, &listing, &rules);
-            Ok::<_, Problems>(Drafted { draft, routes })
+            Ok::<_, Problems>(Drafted {
+                draft,
+                routes,
+                format: whole,
+            })
         });
         let made = made
             .await
             .map_err(|e| StoreError::new("the order was not worked out", e))?;
-        Ok(made.map_err(|problems| refused(&problems))?)
+        Ok(made.map_err(|problems| refused(&told(whole, problems)))?)
     }
 
     /// Writes a draft; gives the revision. `None` when something was written in between.
@@ -507,6 +510,14 @@ fn body(request: &Request) -> Result<Value, Answer> {
     request
         .document()?
         .ok_or_else(|| Answer::bad("invalid request body: empty request body"))
+}
+
+/// Problems at the places of what was sent.
+fn told(format: Option<Format>, problems: Problems) -> Problems {
+    match format {
+        Some(format) => format.told(problems),
+        None => problems,
+    }
 }
 
 /// What is wrong, with every place.

@@ -6,6 +6,7 @@ use lockgate_plugin::Problems;
 use serde_json::{Map, Value, json};
 
 use super::diff::{Field, Shown, content, fields};
+use super::layout::Format;
 use super::order::{Want, What};
 use super::references;
 use crate::config::catalogue::Catalogue;
@@ -103,13 +104,14 @@ pub struct Draft {
     pub unchanged: usize,
 }
 
-/// Makes a draft of what is wanted. `whole`: what is not named is deleted.
+/// Makes a draft of what is wanted. `whole`: what is not named is deleted, as far as the layout knows
+/// of it.
 ///
 /// # Errors
 /// Every problem, each with its place in the order.
 pub fn draft(
     wants: Vec<Want>,
-    whole: bool,
+    whole: Option<Format>,
     listing: &Listing,
     rules: &Rules<'_>,
 ) -> Result<Draft, Problems> {
@@ -134,7 +136,10 @@ pub fn draft(
         .items
         .iter()
         .filter(|item| !named.contains(&*item.path))
-        .filter(|item| whole || ownerless.contains(owner(&item.path)))
+        .filter(|item| {
+            whole.is_some_and(|format| format.speaks_of(item, listing))
+                || ownerless.contains(owner(&item.path))
+        })
         .collect();
     for item in gone {
         let Some(key) = Key::from_path(&item.path) else {

@@ -3,6 +3,7 @@
 //! | part | what it knows |
 //! |---|---|
 //! | `order` | what is asked for, from JSON: changes, or a whole configuration |
+//! | `layout` | how a whole configuration is written: as apisix.yaml, or as ADC's file (`adc`) |
 //! | [`draft`] | what that means for what a store holds: each resource, checked, with its references |
 //! | `diff` | which fields differ, without secrets |
 //! | [`outcomes`] | which requests would come to something else |
@@ -11,9 +12,11 @@
 //!
 //! Nothing here speaks HTTP, and nothing writes except through a [`Txn`](crate::store::Txn).
 
+mod adc;
 mod diff;
 pub mod draft;
 pub mod history;
+mod layout;
 mod order;
 pub mod outcomes;
 pub mod pending;
@@ -22,8 +25,9 @@ mod references;
 mod tests;
 
 pub use diff::{Field, Shown};
+pub use layout::{Format, Ids, document};
 pub(crate) use order::MOST_REQUESTS;
-pub use order::{Confirm, Ids, Order, Want, What, document, order};
+pub use order::{Confirm, Order, Want, What, order};
 pub use references::affected;
 
 use draft::{Draft, Step};
@@ -35,15 +39,22 @@ pub struct Drafted {
     pub draft: Draft,
     /// The routes it touches; `None` for all.
     pub routes: Option<Vec<String>>,
+    /// The layout of the whole configuration, if it is made from one.
+    pub format: Option<Format>,
 }
 
 impl Drafted {
     /// As JSON.
     pub fn shown(&self) -> Value {
-        let Drafted { draft, routes } = self;
+        let Drafted {
+            draft,
+            routes,
+            format,
+        } = self;
         let changes: Vec<Value> = draft.steps.iter().map(Step::shown).collect();
         json!({
             "revision": draft.revision,
+            "format": format.map(Format::name),
             "changes": changes,
             "unchanged": draft.unchanged,
             "routes": routes.as_ref().map_or(json!("all"), |routes| json!(routes)),

@@ -8,7 +8,8 @@
 //! ```
 //!
 //! `changes` touches what it names. `resources` is a whole configuration, in the layout of
-//! `apisix.yaml`: what it does not name is deleted.
+//! `apisix.yaml` or of ADC's file: what it does not name is deleted. A body may be such a document
+//! itself.
 
 use std::collections::HashMap;
 
@@ -16,7 +17,7 @@ use lockgate_plugin::schema::closest;
 use lockgate_plugin::{Problem, Problems};
 use serde_json::{Map, Value};
 
-use crate::config::decode::split;
+use super::layout::{Format, Ids, document, is_storable};
 use crate::config::kind::{Key, Kind};
 use crate::config::resource::Id;
 
@@ -32,8 +33,8 @@ pub(crate) const MOST_REQUESTS: usize = 10_000;
 pub struct Order {
     /// Each resource once.
     pub wants: Vec<Want>,
-    /// Whether what is not named is to be deleted.
-    pub whole: bool,
+    /// Whether what is not named is to be deleted: the layout of the whole configuration.
+    pub whole: Option<Format>,
     /// The revision that the author looked at.
     pub expected: Option<u64>,
     /// Why, in the author's words.
@@ -81,9 +82,10 @@ pub struct Confirm {
 /// # Errors
 /// Every mistake with its JSON path. Resources are not looked into here.
 pub fn order(body: &Value) -> Result<Order, Problems> {
-    const KNOWN: [&str; 6] = [
+    const KNOWN: [&str; 7] = [
         "changes",
         "resources",
+        "format",
         "expected_revision",
         "comment",
         "confirm",
@@ -92,8 +94,19 @@ pub fn order(body: &Value) -> Result<Order, Problems> {
     let Value::Object(map) = body else {
         return Err(Problem::new("", "expected an object with `changes` or `resources`").into());
     };
+    let is_document = |name: &String| Kind::ALL.iter().any(|kind| kind.plural() == name);
+    if !map.keys().any(|name| KNOWN.contains(&name.as_str())) && map.keys().any(is_document) {
+        let (format, wants) = document(body, "", Ids::Needed, None)?;
+        return Order {
+            wants,
+            whole: Some(format),
+            ..Order::default()
+        }
+        .each_once();
+    }
     let mut out = Problems::default();
     unknown(map, &KNOWN, &mut out);
+    let format = format(map, &mut out);
     let mut order = Order {
         expected: number(map, "expected_revision", &mut out),
         comment: comment(map, &mut out),
@@ -109,9 +122,8 @@ pub fn order(body: &Value) -> Result<Order, Problems> {
         );
     }
     if let Some(resources) = given("resources") {
-        order.whole = true;
-        match document(resources, "resources", Ids::Needed) {
-            Ok(wants) => order.wants = wants,
+        match document(resources, "resources", Ids::Needed, format) {
+            Ok((format, wants)) => (order.whole, order.wants) = (Some(format), wants),
             Err(problems) => out.extend(problems),
         }
     }
@@ -126,75 +138,37 @@ pub fn order(body: &Value) -> Result<Order, Problems> {
         }
         Some(_) => out.add("changes", "expected a list"),
     }
-    let mut seen: HashMap<&Key, &str> = HashMap::new();
-    for want in &order.wants {
-        if let Some(first) = seen.insert(&want.key, &want.place) {
-            let text = format!("{} is named twice", want.key);
-            out.push(Problem::new(&*want.place, text).hint(format!("the first one is {first}")));
-        }
-    }
-    out.into_result().map(|()| order)
+    out.into_result()?;
+    order.each_once()
 }
 
-/// Whether each resource of a document has to say its id. A store needs one; in a file the position
-/// stands for one that is missing.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Ids {
-    /// It has to.
-    Needed,
-    /// It need not.
-    Optional,
-}
-
-/// The resources of a whole document, in the layout of `apisix.yaml`. `place` is where it stands.
-///
-/// # Errors
-/// Mistakes of the layout.
-pub fn document(document: &Value, place: &str, ids: Ids) -> Result<Vec<Want>, Problems> {
-    let within = |path: &str| match place {
-        "" => path.to_owned(),
-        _ if path.is_empty() => place.to_owned(),
-        _ => format!("{place}.{path}"),
-    };
-    let mut out = Problems::default();
-    let found = match split(document, &mut Problems::default()) {
-        Ok(found) => found,
-        Err(problems) => {
-            for mut problem in problems {
-                problem.path = within(&problem.path);
-                out.push(problem);
+impl Order {
+    /// The order, if it names each resource once.
+    fn each_once(self) -> Result<Order, Problems> {
+        let mut out = Problems::default();
+        let mut seen: HashMap<&Key, &str> = HashMap::new();
+        for want in &self.wants {
+            if let Some(first) = seen.insert(&want.key, &want.place) {
+                let text = format!("{} is named twice", want.key);
+                let hint = format!("the first one is {first}");
+                out.push(Problem::new(&*want.place, text).hint(hint));
             }
-            return Err(out);
         }
-    };
-    let mut wants = Vec::with_capacity(found.len());
-    for (key, slot) in found {
-        let place = within(&slot.to_string());
-        let value = document.get(slot.list).and_then(|list| list.get(slot.at));
-        let Some(value) = value else { continue };
-        let name = if key.kind == Kind::Consumer {
-            "username"
-        } else {
-            "id"
-        };
-        if ids == Ids::Needed && value.get(name).and_then(Id::text).is_none() {
-            let text = format!("needs its `{name}`: a store knows resources by it");
-            out.add(&place, text);
-        } else if !is_storable(&key) {
-            out.add(&place, format!("`{}` is no id", key.id));
-        }
-        wants.push(Want {
-            key,
-            place,
-            what: What::Value(value.clone()),
-        });
+        out.into_result().map(|()| self)
     }
-    out.into_result().map(|()| wants)
 }
 
-/// Whether a store's path leads back to the key: ids have no slashes, except where a kind's do.
-fn is_storable(key: &Key) -> bool {
-    Key::from_path(&key.to_string()).as_ref() == Some(key)
+/// The layout that a whole configuration is said to have.
+fn format(map: &Map<String, Value>, out: &mut Problems) -> Option<Format> {
+    let value = map.get("format").filter(|value| !value.is_null())?;
+    let format = value.as_str().and_then(Format::named);
+    if format.is_none() {
+        out.add(
+            "format",
+            "expected `apisix` or `adc`: the layout of `resources`",
+        );
+    }
+    format
 }
 
 fn change(item: &Value, place: &str, out: &mut Problems) -> Option<Want> {

@@ -308,7 +308,7 @@ impl Confirmations {
         let (mut wants, changed): (Vec<Want>, Vec<Want>) = wants.into_iter().partition(same);
         left.extend(changed.into_iter().map(|want| want.place));
         loop {
-            let problems = match draft(wants.clone(), false, listing, &rules) {
+            let problems = match draft(wants.clone(), None, listing, &rules) {
                 Ok(draft) => return Some((draft, left)),
                 Err(problems) => problems,
             };

@@ -17,6 +17,7 @@ use crate::config::kind::Key;
 use crate::observe::recent::Recent;
 use crate::store::{Commit, Memory, Op, Store, Txn};
 
+mod adc;
 mod trust;
 
 const LIMITS: Limits = Limits {
@@ -49,7 +50,7 @@ fn problems(error: &Problems) -> Vec<String> {
 }
 
 impl World {
-    async fn draft(&self, wants: Vec<Want>, whole: bool) -> Result<Draft, Problems> {
+    async fn draft(&self, wants: Vec<Want>, whole: Option<Format>) -> Result<Draft, Problems> {
         let catalogue = catalogue();
         let rules = Rules {
             keyring: &self.keyring,
@@ -444,7 +445,7 @@ async fn there_and_back_again() {
     ] {
         let listing = world.store.list("").await.unwrap();
         let wants = history::back_to(&world.history().await, 0, to, &listing).unwrap();
-        let draft = world.draft(wants, false).await.unwrap();
+        let draft = world.draft(wants, None).await.unwrap();
         world.write(&draft, "rollback", Vec::new()).await;
         // Byte for byte, and itself a change.
         assert_eq!(world.texts().await, *expected, "to {to}");
@@ -497,7 +498,7 @@ async fn one_change_is_taken_back_alone() {
         history::undo(&world.history().await, revision, &listing).map_err(|e| problems(&e))
     };
     let wants = undo(a).await.unwrap();
-    let draft = world.draft(wants, false).await.unwrap();
+    let draft = world.draft(wants, None).await.unwrap();
     world.write(&draft, "undo", Vec::new()).await;
     assert_eq!(world.paths().await, ["routes/b", "upstreams/u"]);
     assert_eq!(
@@ -513,7 +514,7 @@ async fn one_change_is_taken_back_alone() {
     // What it made is in use by now.
     let first = world.history().await.last().unwrap().revision;
     let wants = undo(first).await.unwrap();
-    let error = world.draft(wants, false).await.err().unwrap();
+    let error = world.draft(wants, None).await.err().unwrap();
     assert_eq!(
         problems(&error),
         ["upstreams/u: cannot be deleted: routes/b still refers to it (upstream_id)"]

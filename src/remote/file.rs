@@ -2,12 +2,13 @@
 
 use std::io::Read as _;
 use std::path::Path;
+use std::sync::Arc;
 
 use lockgate_plugin::{Problem, Problems};
 use serde_json::{Map, Value};
 
 use super::client::Failed;
-use crate::changes::MOST_REQUESTS;
+use crate::changes::{Format, Ids, MOST_REQUESTS};
 use crate::document::{Document, MAX_TEXT, read_json, read_yaml, substitute_env};
 
 /// A file that was read, and the order in it.
@@ -20,11 +21,11 @@ pub(super) struct Read {
 }
 
 impl Read {
-    /// An order, or a whole configuration.
-    pub(super) fn order(path: &Path) -> Result<Read, Failed> {
+    /// An order, or a whole configuration. `format` is the layout that it is said to have.
+    pub(super) fn order(path: &Path, format: Option<Format>) -> Result<Read, Failed> {
         let document = document(path)?;
         let has = |name: &str| document.value().get(name).is_some();
-        let (order, prefix) = match document.value() {
+        let (mut order, prefix) = match document.value() {
             Value::Object(map) if has("changes") || has("resources") => (map.clone(), ""),
             Value::Object(_) => {
                 let mut order = Map::new();
@@ -38,6 +39,20 @@ impl Read {
                 )));
             }
         };
+        let said = order.get("format").and_then(Value::as_str);
+        let format = format.or_else(|| said.and_then(Format::named));
+        if let Some(resources) = order.get_mut("resources") {
+            let format = filled(resources, format, Ids::Needed).map_err(|mut problems| {
+                for problem in problems.iter_mut().filter(|_| prefix.is_empty()) {
+                    problem.path = match &*problem.path {
+                        "" => "resources".to_owned(),
+                        path => format!("resources.{path}"),
+                    };
+                }
+                in_file(problems, &document)
+            })?;
+            order.insert("format".to_owned(), format.name().into());
+        }
         Ok(Read {
             document,
             order,
@@ -60,12 +75,33 @@ impl Read {
             let path = path.strip_prefix(self.prefix).unwrap_or(path);
             let mut problem = Problem::new(path, text("message").unwrap_or_default());
             problem.hint = text("hint").map(str::to_owned);
-            problem.file = Some(std::sync::Arc::clone(self.document.file()));
-            problem.place = self.document.place(path);
             problems.push(problem);
         }
-        Failed::Problems(problems)
+        in_file(problems, &self.document)
     }
+}
+
+/// The layout of a whole configuration, which has its variables filled in then.
+pub(super) fn filled(
+    resources: &mut Value,
+    format: Option<Format>,
+    ids: Ids,
+) -> Result<Format, Problems> {
+    let format = match format {
+        Some(format) => format,
+        None => Format::of(resources, ids)?,
+    };
+    format.fill(resources, "", &|name| std::env::var(name).ok())?;
+    Ok(format)
+}
+
+/// Problems with their places in a file.
+pub(super) fn in_file(mut problems: Problems, document: &Document) -> Failed {
+    for problem in problems.iter_mut() {
+        problem.file = Some(Arc::clone(document.file()));
+        problem.place = document.place(&problem.path);
+    }
+    Failed::Problems(problems)
 }
 
 /// A YAML or JSON file, with the environment filled in as for apisix.yaml.

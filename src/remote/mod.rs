@@ -13,6 +13,7 @@ use std::process::ExitCode;
 use lockgate_plugin::Problems;
 use serde_json::{Map, Value, json};
 
+use crate::changes::Format;
 use client::{Client, Failed};
 use file::Read;
 
@@ -37,11 +38,24 @@ pub struct Gateway {
     json: bool,
 }
 
+/// How a whole configuration is written.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Layout {
+    /// The layout of a whole configuration, where its shape does not tell: `apisix` (apisix.yaml) or
+    /// `adc` (ADC's file).
+    #[arg(long, value_parser = layout)]
+    format: Option<Format>,
+}
+
+fn layout(name: &str) -> Result<Format, String> {
+    Format::named(name).ok_or_else(|| "expected `apisix` or `adc`".to_owned())
+}
+
 /// `lockgate plan`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Plan {
-    /// An order (`changes:`, `resources:`), or a whole configuration as in apisix.yaml; `-` reads JSON
-    /// or YAML from standard input.
+    /// An order (`changes:`, `resources:`), or a whole configuration as in apisix.yaml or ADC's file;
+    /// `-` reads JSON or YAML from standard input.
     #[arg(required_unless_present_all = ["from", "to"], conflicts_with_all = ["from", "to"])]
     file: Option<PathBuf>,
     /// Compares two files instead, without a gateway: the configuration so far.
@@ -55,6 +69,8 @@ pub struct Plan {
     #[arg(long)]
     requests: Option<PathBuf>,
     #[command(flatten)]
+    layout: Layout,
+    #[command(flatten)]
     gateway: Gateway,
 }
 
@@ -63,6 +79,8 @@ pub struct Plan {
 pub struct Apply {
     /// As for `lockgate plan`.
     file: PathBuf,
+    #[command(flatten)]
+    layout: Layout,
     /// The revision that was looked at, as a plan says it: refused when something has changed since.
     #[arg(long)]
     expect: Option<u64>,
@@ -124,7 +142,8 @@ type Done = Result<Value, Failed>;
 pub fn plan(args: &Plan) -> ExitCode {
     let done = match (&args.from, &args.to, &args.file) {
         (Some(from), Some(to), _) => {
-            offline::plan(&args.gateway.config, from, to, args.requests.as_deref())
+            let requests = args.requests.as_deref();
+            offline::plan(&args.gateway.config, from, to, requests, args.layout.format)
         }
         (_, _, Some(file)) => planned(args, file),
         _ => Err(Failed::Text("give a file, or --from and --to".to_owned())),
@@ -136,7 +155,7 @@ pub fn plan(args: &Plan) -> ExitCode {
 }
 
 fn planned(args: &Plan, path: &std::path::Path) -> Done {
-    let read = Read::order(path)?;
+    let read = Read::order(path, args.layout.format)?;
     let mut order = read.order.clone();
     if let Some(requests) = &args.requests {
         order.insert("requests".to_owned(), json!(file::lines(requests)?));
@@ -149,7 +168,7 @@ fn planned(args: &Plan, path: &std::path::Path) -> Done {
 /// Changes everything in a file at once.
 pub fn apply(args: &Apply) -> ExitCode {
     let done = || {
-        let read = Read::order(&args.file)?;
+        let read = Read::order(&args.file, args.layout.format)?;
         let mut order = read.order.clone();
         put(
             &mut order,

@@ -1,5 +1,6 @@
 //! `lockgate plan --from OLD --to NEW`: two files, and no gateway.
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -7,10 +8,10 @@ use lockgate_plugin::Problems;
 use serde_json::Value;
 
 use super::client::Failed;
-use super::file;
+use super::file::{self, in_file};
 use crate::changes::draft::{Rules, draft};
 use crate::changes::outcomes::{Corpus, Trial, located};
-use crate::changes::{Drafted, Ids, Want, What, affected, document};
+use crate::changes::{Drafted, Format, Ids, Want, What, affected, document};
 use crate::config::decode::decode;
 use crate::config::graph::Change;
 use crate::config::keyring::Keyring;
@@ -26,11 +27,12 @@ pub(super) fn plan(
     from: &Path,
     to: &Path,
     requests: Option<&Path>,
+    format: Option<Format>,
 ) -> Result<Value, Failed> {
     let (settings, _) = gateway::settings(config)?;
     let (old, new) = (file::document(from)?, file::document(to)?);
-    let before = wants(&old)?;
-    let after = wants(&new)?;
+    let (_, before) = wants(&old, format)?;
+    let (format, after) = wants(&new, format)?;
     let lines = requests.map(file::lines).transpose()?;
     let corpus = lines.map(|lines| Corpus::of_lines("given", lines.iter().map(String::as_str)));
     let catalogue = catalogue(&settings);
@@ -44,9 +46,14 @@ pub(super) fn plan(
         now: 0,
     };
     let listing = listing(&before);
-    let changes: Vec<(Key, Value)> = after.iter().filter_map(resource).collect();
-    let found = draft(after, true, &listing, &rules);
-    let found = found.map_err(|problems| in_file(problems, &new))?;
+    let mut changes: Vec<(Key, Value)> = after.iter().filter_map(resource).collect();
+    let found = draft(after, Some(format), &listing, &rules);
+    let found = found.map_err(|problems| in_file(format.told(problems), &new))?;
+    // What the layout does not speak of stays.
+    let named: HashSet<Key> = changes.iter().map(|(key, _)| key.clone()).collect();
+    let gone: HashSet<&Key> = found.steps.iter().map(|step| &step.key).collect();
+    let stay = before.iter().filter_map(resource);
+    changes.extend(stay.filter(|(key, _)| !named.contains(key) && !gone.contains(key)));
     let routes = affected(&found.steps, &listing, &rules);
     let metrics = metrics(&settings)?;
     let trial: Trial = gateway::trial(&settings, &metrics)
@@ -58,10 +65,12 @@ pub(super) fn plan(
     let changes = graph.difference(changes.iter().map(|(key, value)| (key.clone(), value)));
     let corpus = corpus.unwrap_or_default();
     let tried = trial.compare(&mut graph, changes, &found.steps, &corpus);
-    let tried = tried.map_err(|problems| in_file(located(problems, &found.steps), &new))?;
+    let tried =
+        tried.map_err(|problems| in_file(format.told(located(problems, &found.steps)), &new))?;
     let mut plan = Drafted {
         draft: found,
         routes,
+        format: Some(format),
     }
     .shown();
     plan["revision"] = Value::Null;
@@ -73,9 +82,12 @@ pub(super) fn plan(
     Ok(plan)
 }
 
-fn wants(document_: &Document) -> Result<Vec<Want>, Failed> {
-    let found = document(document_.value(), "", Ids::Optional);
-    found.map_err(|problems| in_file(problems, document_))
+/// The resources of a file, and its layout.
+fn wants(file: &Document, format: Option<Format>) -> Result<(Format, Vec<Want>), Failed> {
+    let mut value = file.value().clone();
+    let found = file::filled(&mut value, format, Ids::Optional)
+        .and_then(|format| document(&value, "", Ids::Optional, Some(format)));
+    found.map_err(|problems| in_file(problems, file))
 }
 
 /// The resources as if a store held them, in the order of the file.
@@ -105,12 +117,4 @@ fn resource(want: &Want) -> Option<(Key, Value)> {
         What::Value(value) => Some((want.key.clone(), value.clone())),
         _ => None,
     }
-}
-
-fn in_file(mut problems: Problems, document: &Document) -> Failed {
-    for problem in problems.iter_mut() {
-        problem.file = Some(Arc::clone(document.file()));
-        problem.place = document.place(&problem.path);
-    }
-    Failed::Problems(problems)
 }

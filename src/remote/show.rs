@@ -167,6 +167,9 @@ fn head(entry: &Value) -> String {
 
 fn changes(plan: &Value) -> String {
     let mut out = String::new();
+    if plan["format"] == "adc" {
+        line(&mut out, format_args!("read as a file of ADC"));
+    }
     let changes = list(&plan["changes"]);
     changes.iter().for_each(|change| resource(&mut out, change));
     let count = |action: &str| changes.iter().filter(|c| c["action"] == action).count();
