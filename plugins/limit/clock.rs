@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::Nanos;
+use crate::{HORIZON, Nanos};
 
 /// Zero: the beginning of 2020, so that forty bits of milliseconds last until 2054.
 const ZERO_UNIX: Duration = Duration::from_secs(1_577_836_800);
@@ -25,6 +25,12 @@ pub struct Clock {
 }
 
 impl Clock {
+    /// One that shows this time at this instant, whatever the wall clock does.
+    pub fn showing(instant: Instant, nanos: Nanos) -> Clock {
+        let first = OnceLock::from((instant, nanos.clamp(EARLIEST, HORIZON)));
+        Clock { first }
+    }
+
     /// The time of an instant. `tie` is some other instant and what the wall clock showed then; the
     /// first one counts.
     pub fn at(&self, instant: Instant, tie: (Instant, SystemTime)) -> Nanos {
@@ -36,7 +42,8 @@ impl Clock {
     }
 }
 
-fn since_zero(wall: SystemTime) -> Nanos {
+/// What a clock shows that begins at a time of the wall clock.
+pub fn since_zero(wall: SystemTime) -> Nanos {
     let unix = wall.duration_since(UNIX_EPOCH).unwrap_or_default();
     nanos(unix.saturating_sub(ZERO_UNIX)).clamp(EARLIEST, LATEST)
 }

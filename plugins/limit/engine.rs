@@ -6,17 +6,18 @@ use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::thread;
+use std::time::Instant;
 
 use smallvec::SmallVec;
 
 use crate::exact::{Exact, Record, Tried};
 use crate::packed::Packed;
 use crate::rule::{Kind, Rule};
-use crate::sketch::{Counted, Sketch};
+use crate::sketch::{self, Sketch};
 use crate::slot::Key;
 use crate::stats::{Lost, Stats};
 use crate::table::{Outcome, Room, Table};
-use crate::{Clock, Concurrency, Decision, Nanos};
+use crate::{Clock, Concurrency, Counted, Decision, Desk, Nanos, Overrides, Slot};
 
 /// A key for which there is no room is let pass unseen until it has used this part of its limit.
 const UNSEEN_PART: u64 = 8;
@@ -32,6 +33,17 @@ pub struct Engine {
     exact: OnceLock<Exact>,
     concurrency: Arc<Concurrency>,
     lost: Arc<Lost>,
+    desk: Desk,
+    overrides: Overrides,
+}
+
+/// What two processes have to have in common to count in the same words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// The secret of the keys.
+    pub secret: [u64; 4],
+    /// A time, and an instant at which it was that.
+    pub time: (Instant, Nanos),
 }
 
 /// One request's question to one rule.
@@ -52,7 +64,7 @@ pub struct Receipt {
     cost: u64,
     mark: u64,
     /// It was counted by the sketch.
-    unseen: Option<Counted>,
+    unseen: Option<sketch::Counted>,
 }
 
 /// What several rules say to one request.
@@ -118,17 +130,62 @@ impl Engine {
     /// The size of the table unless another is asked for.
     pub const DEFAULT_BYTES: usize = 16 << 20;
 
+    /// Changes whenever a word of the table means something else: processes of different layouts must
+    /// not count in the same words.
+    pub const LAYOUT: u32 = 1;
+
     /// An engine with a table of about this size, rounded to a power of two.
     pub fn with_bytes(bytes: usize) -> Engine {
+        let table = Table::with_bytes(bytes);
+        Engine::with(table, ahash::RandomState::new(), Clock::default())
+    }
+
+    /// How many words [`Engine::over`] takes for a table of about this size.
+    pub fn words_for(bytes: usize) -> usize {
+        Table::<Slot>::words_for(bytes)
+    }
+
+    /// An engine that counts in these words, in which others may count that have the same origin. `None`
+    /// unless there are as many as it takes, and the first one is at the beginning of a cache line.
+    pub fn over(words: &'static [Slot], bytes: usize, origin: Origin) -> Option<Engine> {
+        let [a, b, c, d] = origin.secret;
+        let (instant, nanos) = origin.time;
+        let secret = ahash::RandomState::with_seeds(a, b, c, d);
+        Some(Engine::with(
+            Table::over(words, bytes)?,
+            secret,
+            Clock::showing(instant, nanos),
+        ))
+    }
+
+    fn with(table: Table, secret: ahash::RandomState, clock: Clock) -> Engine {
         Engine {
-            clock: Clock::default(),
-            secret: ahash::RandomState::new(),
-            table: Table::with_bytes(bytes),
+            clock,
+            secret,
+            table,
             sketch: OnceLock::new(),
             exact: OnceLock::new(),
             concurrency: Arc::default(),
             lost: Arc::default(),
+            desk: Desk::default(),
+            overrides: Overrides::default(),
         }
+    }
+
+    /// What tells whether another process hashes keys alike: with the same secret, but another version
+    /// of the hash or another processor, it may not.
+    pub fn probe(&self) -> u64 {
+        self.secret.hash_one("which keys are these")
+    }
+
+    /// The limits that are in use.
+    pub fn desk(&self) -> &Desk {
+        &self.desk
+    }
+
+    /// Keys with another limit.
+    pub fn overrides(&self) -> &Overrides {
+        &self.overrides
     }
 
     /// Counts in this what is lost for want of room.
@@ -160,8 +217,34 @@ impl Engine {
         KeyHasher(hasher)
     }
 
+    /// The rule that is in force for a key instead of its own, if there is one.
+    fn instead(&self, key: Key, now: Nanos) -> Option<Rule> {
+        match self.overrides.find(key, now)? {
+            Counted::Rate(rule) => Some(rule),
+            Counted::AtOnce(_) => None,
+        }
+    }
+
     /// What a rule would say. Changes nothing.
     pub fn peek(&self, ask: &Ask<'_>, now: Nanos) -> Decision {
+        match self.instead(ask.key, now) {
+            Some(rule) => self.peek_as_is(
+                &Ask {
+                    rule: &rule,
+                    ..*ask
+                },
+                now,
+            ),
+            None => self.peek_as_is(ask, now),
+        }
+    }
+
+    /// How a key stands under a rule, whatever is in force instead.
+    pub(crate) fn look(&self, rule: &Rule, key: Key, now: Nanos) -> Decision {
+        self.peek_as_is(&Ask { rule, key, cost: 0 }, now)
+    }
+
+    fn peek_as_is(&self, ask: &Ask<'_>, now: Nanos) -> Decision {
         match &ask.rule.kind {
             Kind::Packed(packed) => {
                 let state = self.table.get(packed.tag(ask.key));
@@ -178,6 +261,19 @@ impl Engine {
 
     /// Asks a rule, and charges it if it agrees.
     pub fn take(&self, ask: &Ask<'_>, now: Nanos) -> (Decision, Receipt) {
+        match self.instead(ask.key, now) {
+            Some(rule) => self.take_as_is(
+                &Ask {
+                    rule: &rule,
+                    ..*ask
+                },
+                now,
+            ),
+            None => self.take_as_is(ask, now),
+        }
+    }
+
+    fn take_as_is(&self, ask: &Ask<'_>, now: Nanos) -> (Decision, Receipt) {
         let (cost, key) = (ask.cost, ask.key);
         let receipt = |mark| Receipt {
             cost,
@@ -222,7 +318,7 @@ impl Engine {
     /// forget others. What they may have used is charged when they turn out to be heavy, so that
     /// nobody gets more than the limit this way.
     #[cold]
-    fn make_room(&self, packed: &Packed, ask: &Ask<'_>, now: Nanos) -> (Room, Counted) {
+    fn make_room(&self, packed: &Packed, ask: &Ask<'_>, now: Nanos) -> (Room, sketch::Counted) {
         let sketch = self.sketch.get_or_init(|| {
             let workers = thread::available_parallelism().map_or(1, usize::from);
             Sketch::new(workers, now)
@@ -245,8 +341,23 @@ impl Engine {
 
     /// Corrects a charge to what was really used: takes back the rest, or charges what is missing,
     /// whether it fits or not.
-    #[allow(clippy::needless_pass_by_value)] // A receipt is good for one settlement.
     pub fn settle(&self, ask: &Ask<'_>, receipt: Receipt, used: u64, now: Nanos) {
+        match self.instead(ask.key, now) {
+            Some(rule) => self.settle_as_is(
+                &Ask {
+                    rule: &rule,
+                    ..*ask
+                },
+                receipt,
+                used,
+                now,
+            ),
+            None => self.settle_as_is(ask, receipt, used, now),
+        }
+    }
+
+    #[allow(clippy::needless_pass_by_value)] // A receipt is good for one settlement.
+    fn settle_as_is(&self, ask: &Ask<'_>, receipt: Receipt, used: u64, now: Nanos) {
         let Receipt { cost, mark, unseen } = receipt;
         let (rule, key) = (ask.rule, ask.key);
         let (less, more) = (cost.saturating_sub(used), used.saturating_sub(cost));
@@ -360,6 +471,13 @@ impl Engine {
             self.lost.evicted.fetch_add(1, Ordering::Relaxed);
         };
         exact.update(key, now, f, lost)
+    }
+
+    /// Forgets what a key has used; says whether anything was known. Requests under way go on, and so does
+    /// what is counted of keys for which there was no room.
+    pub fn forget(&self, key: Key) -> bool {
+        let exact = self.exact.get().is_some_and(|exact| exact.remove(key));
+        self.table.clear(key) | exact
     }
 
     /// Numbers about the engine; walks the whole table.

@@ -89,6 +89,14 @@ impl Exact {
         result
     }
 
+    /// Forgets a key; says whether it was known.
+    pub(crate) fn remove(&self, key: Key) -> bool {
+        let list = &self.lists[(key.0 >> 32) as usize % LISTS];
+        let mut list = list.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = list.iter().position(|(held, _)| *held == key);
+        found.map(|at| list.swap_remove(at)).is_some()
+    }
+
     /// How many keys are held.
     pub(crate) fn len(&self) -> usize {
         let len = |list: &List| list.lock().unwrap_or_else(PoisonError::into_inner).len();

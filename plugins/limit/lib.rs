@@ -37,11 +37,13 @@
 mod buckets;
 mod clock;
 mod concurrency;
+mod desk;
 mod engine;
 mod exact;
 mod fixed;
 mod gcra;
 mod log;
+mod overrides;
 mod packed;
 mod rule;
 mod sketch;
@@ -49,16 +51,25 @@ mod sliding;
 mod slot;
 mod stats;
 mod table;
+mod tally;
 #[cfg(test)]
 mod tests;
+mod top;
 mod weigh;
 
-pub use clock::Clock;
+pub use clock::{Clock, since_zero};
 pub use concurrency::{Concurrency, Guard};
-pub use engine::{All, Ask, Engine, KeyHasher, Receipt};
+pub use desk::{About, Counted, Counts, Desk, Later, Post, SharedCount, Standing, Unclear, Wanted};
+pub use engine::{All, Ask, Engine, KeyHasher, Origin, Receipt};
+pub use overrides::{InForce, Overrides};
 pub use rule::{Algorithm, BadRule, Rule};
 pub use slot::Key;
 pub use stats::{Lost, Stats};
+pub use tally::{Ended, Tally};
+pub use top::Refused;
+
+/// 16 bytes of the table: see [`Engine::over`].
+pub type Slot = portable_atomic::AtomicU128;
 
 /// Nanoseconds since [`Clock`]'s zero.
 pub type Nanos = u64;

@@ -153,6 +153,14 @@ impl Rule {
         self.limit
     }
 
+    /// How much passes at once for a key that has used nothing: the limit, or the burst.
+    pub(crate) fn room(&self, now: Nanos) -> u64 {
+        match &self.kind {
+            Kind::Packed(packed) => packed.take(0, 0, now).decision.remaining,
+            Kind::Buckets(_) | Kind::Log(_) => self.limit,
+        }
+    }
+
     /// How long a charge counts at most.
     pub(crate) fn window(&self) -> Nanos {
         self.window.min(HORIZON)

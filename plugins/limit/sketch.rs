@@ -7,15 +7,13 @@
 //!
 //! Two generations take turns, each for as long as the longest window that was asked about.
 
-use std::hash::{BuildHasher, Hasher};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::thread;
 
 use pingora_limits::estimator::Estimator;
-use rustc_hash::FxBuildHasher;
 
 use crate::Nanos;
 use crate::slot::Key;
+use crate::tally::own;
 
 /// Rows and columns: 512 KiB an estimator, an estimate above the truth by more than N / 6,000 in
 /// one of fifty, of N units in all.
@@ -103,8 +101,6 @@ impl Sketch {
     }
 
     fn mine(&self) -> usize {
-        let mut hasher = FxBuildHasher.build_hasher();
-        std::hash::Hash::hash(&thread::current().id(), &mut hasher);
-        (hasher.finish() >> 32) as usize % self.workers.len()
+        own(self.workers.len())
     }
 }

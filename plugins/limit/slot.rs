@@ -50,6 +50,12 @@ pub(crate) fn head_of(word: u128) -> u128 {
     word >> STATE_BITS << STATE_BITS
 }
 
+/// Whether a word is of this key, whichever algorithm wrote it.
+pub(crate) fn is_of(word: u128, key: Key) -> bool {
+    const ANY: u128 = 7 << STATE_BITS;
+    word != 0 && head_of(word) & !ANY == Tag(key, Code::Gcra).head() & !ANY
+}
+
 /// The state in a word.
 pub(crate) fn state_of(word: u128) -> u128 {
     word & ((1 << STATE_BITS) - 1)

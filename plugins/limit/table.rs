@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use portable_atomic::{AtomicU128, Ordering};
 
 use crate::Nanos;
-use crate::slot::{Key, Tag, expiry, head_of, state_of};
+use crate::slot::{Key, Tag, expiry, head_of, is_of, state_of};
 
 const WAYS: usize = 4;
 const SET_BYTES: usize = WAYS * size_of::<u128>();
@@ -37,14 +37,24 @@ impl Word for AtomicU128 {
     }
 }
 
-pub(crate) struct Table<W = AtomicU128> {
-    /// A page takes no memory until it is used: a table that nobody asks, as that of a configuration that
-    /// is only checked, costs nothing, and no request waits for the whole to be made.
-    pages: Box<[OnceLock<Page<W>>]>,
+pub(crate) struct Table<W: 'static = AtomicU128> {
+    words: Words<W>,
     /// Sets, in all pages.
     sets: usize,
     /// The bits of a hash that do not choose the set.
     shift: u32,
+}
+
+enum Words<W: 'static> {
+    /// A page takes no memory until it is used: a table that nobody asks, as that of a configuration that
+    /// is only checked, costs nothing, and no request waits for the whole to be made.
+    Pages(Box<[OnceLock<Page<W>>]>),
+    /// From outside; whoever gave them may have given them to another process, too. Their memory comes
+    /// with the first look at it as well, so that a word for each page says whether it was ever used.
+    Given {
+        used: &'static [W],
+        words: &'static [W],
+    },
 }
 
 struct Page<W> {
@@ -67,6 +77,16 @@ impl<W: Word> Page<W> {
     }
 }
 
+/// Sets of a table of about this size.
+fn sets(bytes: usize) -> usize {
+    (bytes / SET_BYTES).next_power_of_two().max(LEAST_SETS)
+}
+
+/// Words that say which pages were used, in whole cache lines.
+fn flags(sets: usize) -> usize {
+    sets.div_ceil(PAGE_SETS).next_multiple_of(WAYS)
+}
+
 /// What to do with a newcomer whose set is full of states that still count.
 pub(crate) enum Room {
     /// Let it pass without a word of its own.
@@ -86,18 +106,37 @@ pub(crate) enum Outcome<R> {
 impl<W: Word> Table<W> {
     /// A table of about this size, a power of two.
     pub(crate) fn with_bytes(bytes: usize) -> Table<W> {
-        let sets = (bytes / SET_BYTES).next_power_of_two().max(LEAST_SETS);
-        Table::with_sets(sets)
+        Table::with_sets(sets(bytes))
     }
 
     pub(crate) fn with_sets(sets: usize) -> Table<W> {
         let shift = u64::BITS - sets.trailing_zeros();
         let pages = sets.div_ceil(PAGE_SETS);
         Table {
-            pages: (0..pages).map(|_| OnceLock::new()).collect(),
+            words: Words::Pages((0..pages).map(|_| OnceLock::new()).collect()),
             sets,
             shift,
         }
+    }
+
+    /// How many words a table of about this size takes, those included that say what was used.
+    pub(crate) fn words_for(bytes: usize) -> usize {
+        let sets = sets(bytes);
+        sets * WAYS + flags(sets)
+    }
+
+    /// A table of this size in these words. `None` unless there are as many as it takes, and the first
+    /// one is at the beginning of a cache line.
+    pub(crate) fn over(words: &'static [W], bytes: usize) -> Option<Table<W>> {
+        let sets = sets(bytes);
+        let fits = words.len() == Self::words_for(bytes)
+            && (words.as_ptr() as usize).is_multiple_of(SET_BYTES);
+        let (used, words) = words.split_at_checked(flags(sets))?;
+        fits.then(|| Table {
+            words: Words::Given { used, words },
+            sets,
+            shift: u64::BITS - sets.trailing_zeros(),
+        })
     }
 
     /// The number of a key's set.
@@ -109,13 +148,31 @@ impl<W: Word> Table<W> {
     /// The set of a key, if one of its page was ever used.
     fn used(&self, key: Key) -> Option<&[W]> {
         let at = self.at(key);
-        Some(self.pages[at / PAGE_SETS].get()?.set(at % PAGE_SETS))
+        match &self.words {
+            Words::Pages(pages) => Some(pages[at / PAGE_SETS].get()?.set(at % PAGE_SETS)),
+            Words::Given { used, words } => {
+                (used[at / PAGE_SETS].read() != 0).then(|| &words[at * WAYS..][..WAYS])
+            }
+        }
     }
 
     fn set(&self, key: Key) -> &[W] {
         let at = self.at(key);
-        let page = self.pages[at / PAGE_SETS].get_or_init(|| Page::new(self.sets.min(PAGE_SETS)));
-        page.set(at % PAGE_SETS)
+        match &self.words {
+            Words::Pages(pages) => {
+                let page = &pages[at / PAGE_SETS];
+                let page = page.get_or_init(|| Page::new(self.sets.min(PAGE_SETS)));
+                page.set(at % PAGE_SETS)
+            }
+            Words::Given { used, words } => {
+                let used = &used[at / PAGE_SETS];
+                if used.read() == 0 {
+                    // Another may have been faster, with the same.
+                    used.replace(0, 1);
+                }
+                &words[at * WAYS..][..WAYS]
+            }
+        }
     }
 
     /// The state of a key; 0 if it has none.
@@ -140,6 +197,22 @@ impl<W: Word> Table<W> {
                 }
             }
         }
+    }
+
+    /// Forgets a key, whichever algorithm counted; says whether it was known.
+    pub(crate) fn clear(&self, key: Key) -> bool {
+        let mut known = false;
+        for word in self.used(key).unwrap_or_default() {
+            let mut held = word.read();
+            while is_of(held, key) {
+                known = true;
+                if word.replace(held, 0) {
+                    break;
+                }
+                held = word.read();
+            }
+        }
+        known
     }
 
     /// Changes the state of a key: `f` gets it, 0 if there is none, and returns the next one if it
@@ -212,14 +285,26 @@ impl<W: Word> Table<W> {
     /// Words that still count, and all words.
     pub(crate) fn fill(&self, now: Nanos) -> (usize, usize) {
         let live = |word: &&W| expiry(word.read()) > now;
-        let pages = self.pages.iter().filter_map(OnceLock::get);
-        let live = pages.flat_map(|page| &page.words).filter(live).count();
+        let live = match &self.words {
+            Words::Pages(pages) => {
+                let pages = pages.iter().filter_map(OnceLock::get);
+                pages.flat_map(|page| &page.words).filter(live).count()
+            }
+            Words::Given { used, words } => {
+                let pages = used.iter().zip(words.chunks(PAGE_SETS * WAYS));
+                let pages = pages.filter(|(used, _)| used.read() != 0);
+                pages.flat_map(|(_, page)| page).filter(live).count()
+            }
+        };
         (live, self.sets * WAYS)
     }
 
     /// Pages that take memory.
     #[cfg(test)]
     pub(crate) fn made(&self) -> usize {
-        self.pages.iter().filter_map(OnceLock::get).count()
+        match &self.words {
+            Words::Pages(pages) => pages.iter().filter_map(OnceLock::get).count(),
+            Words::Given { used, .. } => used.iter().filter(|used| used.read() != 0).count(),
+        }
     }
 }

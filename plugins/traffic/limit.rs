@@ -51,7 +51,7 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockgate_limit::{Ask, Decision, Engine, Guard, Key, NEVER, Receipt, Rule};
+use lockgate_limit::{Ask, Decision, Ended, Engine, Guard, Key, NEVER, Nanos, Receipt, Rule};
 use lockgate_plugin::{
     BuildCx, Ctx, HeaderKey, Outcome, Phases, Plugin, Problems, Reply, Step, Var,
 };
@@ -60,7 +60,7 @@ use smallvec::SmallVec;
 pub use self::conf::Conf;
 use self::headers::Headers;
 use self::one::{Asked, Limit, Missing};
-use super::limits::{ended, engine, hold, now, refusal, undecided};
+use super::limits::{ended, engine, hold, now, posts, refusal, undecided};
 
 /// The built plugin.
 pub struct Limits {
@@ -104,12 +104,7 @@ impl Plugin for Limits {
         let limits: Box<[Limit]> = each
             .map(|(at, limit)| {
                 let mut out = out.at("limits");
-                Limit::build(
-                    limit,
-                    conf.dry_run,
-                    (&engine, bx.owner),
-                    &mut out.at_index(at),
-                )
+                Limit::build(limit, conf.dry_run, (&engine, bx), &mut out.at_index(at))
             })
             .collect();
         let cost_header = conf.cost_header.as_deref().map(str::parse);
@@ -142,7 +137,8 @@ impl Plugin for Limits {
     }
 
     fn explain(&self, cx: &Ctx<'_>) -> Vec<(&'static str, String)> {
-        self.limits.iter().map(|l| ("key", l.shown(cx))).collect()
+        let limits = self.limits.iter();
+        limits.flat_map(|l| l.explained(&self.engine, cx)).collect()
     }
 
     fn access<'a>(&'a self, cx: &'a mut Ctx<'_>) -> Outcome<'a> {
@@ -152,8 +148,11 @@ impl Plugin for Limits {
             match limit.asked(&self.engine, cx) {
                 Ok(ask) => asked.push((limit, ask)),
                 Err(Missing::Skip) => {}
-                Err(Missing::Deny) if limit.dry_run => limit.would_refuse(),
-                Err(Missing::Deny) => return Ok(Step::Reply(self.refusal.clone())),
+                Err(Missing::Deny) if limit.dry_run => limit.would_refuse(cx, now),
+                Err(Missing::Deny) => {
+                    limit.refused(Ended::Reject, cx, now);
+                    return Ok(Step::Reply(self.refusal.clone()));
+                }
                 Err(Missing::Number) if limit.dry_run => {}
                 Err(Missing::Number) => {
                     return Ok(Step::Reply(undecided("a variable has no usable number")));
@@ -161,7 +160,11 @@ impl Plugin for Limits {
             }
         }
         let mut held = Held::default();
-        let verdict = self.decide(&asked, &mut held, now);
+        let verdict = self.decide(&asked, &mut held, (cx, now));
+        for (limit, decision) in &verdict.shown {
+            let noted = (&*limit.key, &*cx, now);
+            posts::note(&limit.post, decision, verdict.allowed, noted);
+        }
         if let Some(headers) = &self.headers {
             headers.show(&verdict.shown, cx);
         }
@@ -219,7 +222,12 @@ impl Limits {
     }
 
     /// Asks all of them. What is charged or entered is put into `held`, if the request may pass.
-    fn decide<'a>(&self, asked: &[(&'a Limit, Asked)], held: &mut Held, now: u64) -> Verdict<'a> {
+    fn decide<'a>(
+        &self,
+        asked: &[(&'a Limit, Asked)],
+        held: &mut Held,
+        (cx, now): (&Ctx<'_>, Nanos),
+    ) -> Verdict<'a> {
         let mut verdict = Verdict {
             allowed: true,
             shown: SmallVec::new(),
@@ -235,8 +243,11 @@ impl Limits {
                         key: ask.key,
                         cost: ask.cost,
                     };
-                    if !self.engine.take(&ask, now).0.allowed {
-                        limit.would_refuse();
+                    let (decision, _) = self.engine.take(&ask, now);
+                    if decision.allowed {
+                        limit.post.tally().passed(&decision);
+                    } else {
+                        limit.would_refuse(cx, now);
                     }
                 }
                 Some(rule) => rates.push((
@@ -247,7 +258,7 @@ impl Limits {
                         cost: ask.cost,
                     },
                 )),
-                None => self.enter(limit, ask, held, &mut verdict),
+                None => self.enter((limit, ask), held, &mut verdict, (cx, now)),
             }
         }
         if verdict.allowed && !rates.is_empty() {
@@ -276,14 +287,20 @@ impl Limits {
     }
 
     /// Counts a request that is under way.
-    fn enter<'a>(&self, limit: &'a Limit, ask: &Asked, held: &mut Held, verdict: &mut Verdict<'a>) {
-        let most = ask.count;
+    fn enter<'a>(
+        &self,
+        (limit, ask): (&'a Limit, &Asked),
+        held: &mut Held,
+        verdict: &mut Verdict<'a>,
+        (cx, now): (&Ctx<'_>, Nanos),
+    ) {
+        let most = self.engine.overrides().at_once(ask.key, ask.count, now);
         let counts = self.engine.concurrency();
         if limit.dry_run {
             if let Ok((guard, there)) = counts.enter(ask.key, u64::MAX) {
                 held.guards.push(guard);
                 if there > most {
-                    limit.would_refuse();
+                    limit.would_refuse(cx, now);
                 }
             }
             return;

@@ -39,17 +39,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use lockgate_limit::{Engine, Guard, Key};
+use lockgate_limit::{Counted, Decision, Engine, Guard, Key, NEVER, Post, Unclear};
 use lockgate_plugin::{BuildCx, Ctx, Outcome, Phases, Plugin, Problems, Reply, Step, Var};
 use lockgate_quota::PlaceHeld;
 use smallvec::SmallVec;
 
 use self::central::Shared;
 pub use self::conf::Conf;
-use super::limits::amount::Amount;
+use super::limits::amount::{self, Amount};
 use super::limits::key::{KeySource, KeyType, check_rules};
+use super::limits::posts::{self, Kept, Told, Within, bound};
 use super::limits::store::Policy;
-use super::limits::{LONGEST_WAIT, engine, hold, refusal, undecided};
+use super::limits::{LONGEST_WAIT, engine, hold, now, refusal, undecided};
 
 /// A request that took longer counts as if it took this, which is how long an upstream may be silent: a
 /// download of hours says little about how long others take.
@@ -75,7 +76,8 @@ pub struct LimitConn {
 }
 
 struct Limit {
-    key: KeySource,
+    key: Arc<KeySource>,
+    post: Arc<Post>,
     /// The part of a Redis key that tells limits of one plugin apart.
     rule_name: Box<str>,
     conn: Amount,
@@ -111,24 +113,33 @@ impl Plugin for LimitConn {
     fn build(conf: Conf, bx: &BuildCx<'_>) -> Result<LimitConn, Problems> {
         let mut out = Problems::default();
         let engine = engine(bx);
-        let limit = |kind, key: &str, conn, burst, out: &mut Problems| Limit {
-            key: KeySource::new(&engine, &[Self::NAME, bx.owner], kind, key),
-            rule_name: key.into(),
-            conn: Amount::build(conn, 1, "conn", out),
-            burst: Amount::build(burst, 0, "burst", out),
-        };
+        let limit =
+            |at: usize, kind, text: &str, numbers: [&amount::Conf; 2], out: &mut Problems| {
+                let key = KeySource::new(&engine, &[Self::NAME, bx.owner], kind, text);
+                let key = Arc::new(key);
+                let conn = Amount::build(numbers[0], 1, "conn", out);
+                let burst = Amount::build(numbers[1], 0, "burst", out);
+                let counts = told(&key, text, numbers, [&conn, &burst], conf.store.is_shared());
+                Limit {
+                    post: posts::post(bx, &engine, &(at + 1).to_string(), counts),
+                    key,
+                    rule_name: text.into(),
+                    conn,
+                    burst,
+                }
+            };
         let limits: Box<[Limit]> = match (&conf.rules, &conf.conn, &conf.burst, &conf.key) {
             (Some(rules), ..) => {
                 let mut out = out.at("rules");
                 let each = rules.iter().enumerate().map(|(at, rule)| {
                     let mut out = out.at_index(at);
                     let kind = KeyType::VarCombination;
-                    limit(kind, &rule.key, &rule.conn, &rule.burst, &mut out)
+                    limit(at, kind, &rule.key, [&rule.conn, &rule.burst], &mut out)
                 });
                 each.collect()
             }
             (None, Some(conn), Some(burst), Some(key)) => {
-                [limit(conf.key_type, key, conn, burst, &mut out)].into()
+                [limit(0, conf.key_type, key, [conn, burst], &mut out)].into()
             }
             // The schema has seen that they are there.
             _ => [].into(),
@@ -157,11 +168,21 @@ impl Plugin for LimitConn {
     }
 
     fn explain(&self, cx: &Ctx<'_>) -> Vec<(&'static str, String)> {
-        let key = |limit: &Limit| match limit.key.shown(cx) {
-            None if self.skips => "none: its rule is skipped".to_owned(),
-            _ => limit.key.shown_or_address(cx),
-        };
-        self.limits.iter().map(|l| ("key", key(l))).collect()
+        let mut told = Vec::new();
+        for limit in &self.limits {
+            let key = match limit.key.shown(cx) {
+                None if self.skips => "none: its rule is skipped".to_owned(),
+                _ => limit.key.shown_or_address(cx),
+            };
+            told.push(("key", posts::brief(key)));
+            let asked = self.asked(limit, cx);
+            let at_once = |(key, conn, burst): (Key, u64, u64)| {
+                (key, Counted::AtOnce(conn.saturating_add(burst)))
+            };
+            let asked = asked.map(at_once);
+            told.extend(posts::explained(&limit.post, (&self.engine, cx), asked));
+        }
+        told
     }
 
     fn access<'a>(&'a self, cx: &'a mut Ctx<'_>) -> Outcome<'a> {
@@ -169,6 +190,8 @@ impl Plugin for LimitConn {
             return Ok(self.ask_central(shared, cx));
         }
         let mut held = Held::default();
+        let now = now(&self.engine, cx);
+        let mut passed = SmallVec::<[(&Limit, Decision); 2]>::new();
         for limit in &self.limits {
             let Some((key, conn, burst)) = self.asked(limit, cx) else {
                 if self.skips {
@@ -176,12 +199,19 @@ impl Plugin for LimitConn {
                 }
                 return Ok(self.undecided("a variable has no usable number"));
             };
-            let counts = self.engine.concurrency();
-            let Ok((guard, there)) = counts.enter(key, conn.saturating_add(burst)) else {
+            let most = conn.saturating_add(burst);
+            let most = self.engine.overrides().at_once(key, most, now);
+            let (guard, there) = match self.engine.concurrency().enter(key, most) {
+                Ok(entered) => entered,
                 // What was entered before is left with `held`.
-                return Ok(Step::Reply(self.refusal.clone()));
+                Err(there) => {
+                    let refused = (&*limit.key, &*cx, now);
+                    posts::note(&limit.post, &decision(false, most, there), false, refused);
+                    return Ok(Step::Reply(self.refusal.clone()));
+                }
             };
             held.guards.push(guard);
+            passed.push((limit, decision(true, most, there)));
             held.waited = held.waited.saturating_add(self.delay(conn, there));
         }
         if held.is_empty() {
@@ -189,6 +219,10 @@ impl Plugin for LimitConn {
         }
         held.waited = held.waited.min(LONGEST_WAIT);
         let delay = held.waited;
+        for (limit, mut decision) in passed {
+            decision.delay = nanos(delay);
+            posts::note(&limit.post, &decision, true, (&limit.key, cx, now));
+        }
         *cx.local() = held;
         Ok(hold(cx, delay))
     }
@@ -259,6 +293,44 @@ impl Limit {
         let source = cx.lookup();
         let conn = self.conn.find(&source, 1).ok()?;
         Some((conn, self.burst.find(&source, 0).ok()?))
+    }
+}
+
+/// What a limit said to the request that is the `there`th, of `most`.
+fn decision(allowed: bool, most: u64, there: u64) -> Decision {
+    Decision {
+        allowed,
+        limit: most,
+        remaining: most.saturating_sub(there),
+        reset: 0,
+        retry: if allowed { 0 } else { NEVER },
+        delay: 0,
+    }
+}
+
+/// What is told of a limit: as configured, and as it is where that is the same for every request.
+fn told(
+    key: &Arc<KeySource>,
+    expression: &str,
+    [conn, burst]: [&amount::Conf; 2],
+    [most, more]: [&Amount; 2],
+    redis: bool,
+) -> Told {
+    let fixed = most.fixed().zip(more.fixed());
+    let fixed = fixed.map(|(conn, burst)| conn.saturating_add(burst));
+    let kept = if redis { Kept::Redis(None) } else { Kept::Here };
+    Told {
+        kept,
+        key: Arc::clone(key),
+        expression: expression.into(),
+        within: Within::Limit,
+        numbers: Box::new(move |wanted| {
+            let most = wanted.count.or(fixed).ok_or(Unclear::Number("count"))?;
+            Ok(Counted::AtOnce(most))
+        }),
+        limit: format!("{conn} at once, {burst} more wait").into(),
+        bound: bound::AT_ONCE,
+        dry_run: false,
     }
 }
 

@@ -46,7 +46,7 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockgate_limit::{Algorithm, Ask, Decision, Engine, Rule};
+use lockgate_limit::{Algorithm, Ask, Counted, Decision, Engine, Nanos, Post, Rule, Unclear};
 use lockgate_plugin::{BuildCx, Ctx, Outcome, Phases, Plugin, Problem, Problems, Reply, Step, Var};
 use lockgate_quota::Central;
 use smallvec::SmallVec;
@@ -58,6 +58,7 @@ pub use self::headers::Metadata;
 use self::headers::Names;
 use super::limits::amount::{self, Amount};
 use super::limits::key::{KeySource, KeyType};
+use super::limits::posts::{self, Kept, Told, Within, bound};
 use super::limits::{engine, now, refusal, undecided};
 
 /// The built plugin.
@@ -76,7 +77,8 @@ pub struct LimitCount {
 }
 
 struct Limit {
-    key: KeySource,
+    key: Arc<KeySource>,
+    post: Arc<Post>,
     /// The part of a Redis key that tells limits of one plugin apart.
     rule_name: Box<str>,
     numbers: Numbers,
@@ -112,6 +114,10 @@ impl Plugin for LimitCount {
             let shown = conf.show_limit_quota_header;
             shown.then(|| Names::build(bx, prefix, out)).flatten()
         };
+        let kept = || match conf.store.is_shared() {
+            true => Kept::Redis(None),
+            false => Kept::Here,
+        };
         let limits: Box<[Limit]> = match &conf.rules {
             Some(rules) => {
                 let mut out = out.at("rules");
@@ -119,14 +125,16 @@ impl Plugin for LimitCount {
                     let mut out = out.at_index(at);
                     let number = (at + 1).to_string();
                     let prefix = rule.header_prefix.as_deref().unwrap_or(&number);
+                    let both = (&rule.count, &rule.time_window);
+                    let numbers = Numbers::build(both, conf.window_type, &mut out);
+                    let key = KeySource::new(&engine, owner, KeyType::VarCombination, &rule.key);
+                    let key = Arc::new(key);
+                    let counts = numbers.told(&key, &rule.key, both, (conf.window_type, kept()));
                     Limit {
-                        key: KeySource::new(&engine, owner, KeyType::VarCombination, &rule.key),
+                        post: posts::post(bx, &engine, &number, counts),
+                        key,
                         rule_name: conf.rule_name(&rule.key),
-                        numbers: Numbers::build(
-                            (&rule.count, &rule.time_window),
-                            conf.window_type,
-                            &mut out,
-                        ),
+                        numbers,
                         window_type: conf.window_type,
                         names: names(Some(prefix), &mut out),
                     }
@@ -136,12 +144,19 @@ impl Plugin for LimitCount {
             None => {
                 // `check` has seen that both are there.
                 let both = conf.count.as_ref().zip(conf.time_window.as_ref());
-                let one = both.map(|both| Limit {
-                    key: KeySource::new(&engine, owner, conf.key_type, &conf.key),
-                    rule_name: conf.rule_name(&conf.key),
-                    numbers: Numbers::build(both, conf.window_type, &mut out),
-                    window_type: conf.window_type,
-                    names: names(None, &mut out),
+                let one = both.map(|both| {
+                    let numbers = Numbers::build(both, conf.window_type, &mut out);
+                    let key = KeySource::new(&engine, owner, conf.key_type, &conf.key);
+                    let key = Arc::new(key);
+                    let counts = numbers.told(&key, &conf.key, both, (conf.window_type, kept()));
+                    Limit {
+                        post: posts::post(bx, &engine, "1", counts),
+                        key,
+                        rule_name: conf.rule_name(&conf.key),
+                        numbers,
+                        window_type: conf.window_type,
+                        names: names(None, &mut out),
+                    }
                 });
                 one.into_iter().collect()
             }
@@ -177,11 +192,21 @@ impl Plugin for LimitCount {
     }
 
     fn explain(&self, cx: &Ctx<'_>) -> Vec<(&'static str, String)> {
-        let key = |limit: &Limit| match limit.key.shown(cx) {
-            None if self.skips => "none: its rule is skipped".to_owned(),
-            _ => limit.key.shown_or_address(cx),
-        };
-        self.limits.iter().map(|l| ("key", key(l))).collect()
+        let mut told = Vec::new();
+        for limit in &self.limits {
+            let key = match limit.key.shown(cx) {
+                None if self.skips => "none: its rule is skipped".to_owned(),
+                _ => limit.key.shown_or_address(cx),
+            };
+            told.push(("key", posts::brief(key)));
+            let key = match self.skips {
+                true => limit.key.find(&self.engine, cx),
+                false => Some(limit.key.find_or_address(&self.engine, cx)),
+            };
+            let asked = key.zip(limit.rule(cx).map(Counted::Rate));
+            told.extend(posts::explained(&limit.post, (&self.engine, cx), asked));
+        }
+        told
     }
 
     fn access<'a>(&'a self, cx: &'a mut Ctx<'_>) -> Outcome<'a> {
@@ -205,7 +230,7 @@ impl Plugin for LimitCount {
                 },
                 now,
             );
-            limit.show(&decision, cx);
+            limit.show(&decision, (decision.allowed, now), cx);
             return Ok(self.step(decision.allowed));
         }
         let asks: SmallVec<[Ask<'_>; 4]> = asked
@@ -218,7 +243,7 @@ impl Plugin for LimitCount {
             .collect();
         let all = self.engine.take_all(&asks, now);
         for ((limit, _, _), decision) in asked.iter().zip(&all.decisions) {
-            limit.show(decision, cx);
+            limit.show(decision, (all.allowed, now), cx);
         }
         Ok(self.step(all.allowed))
     }
@@ -241,17 +266,10 @@ impl LimitCount {
             } else {
                 limit.key.find_or_address(&self.engine, cx)
             };
-            let rule = match limit.numbers.rule {
+            let rule = match limit.rule(cx) {
                 Some(rule) => rule,
-                None => {
-                    let numbers = limit.numbers.find(cx);
-                    let kind = limit.window_type;
-                    match numbers.and_then(|(count, window)| Numbers::rule(count, window, kind)) {
-                        Some(rule) => rule,
-                        None if self.leaves_out() => continue,
-                        None => return None,
-                    }
-                }
+                None if self.leaves_out() => continue,
+                None => return None,
             };
             asked.push((limit, rule, key));
         }
@@ -298,6 +316,38 @@ impl Numbers {
         }
     }
 
+    /// What is told of a limit with these numbers.
+    fn told(
+        &self,
+        key: &Arc<KeySource>,
+        expression: &str,
+        (count, window): (&amount::Conf, &amount::Conf),
+        (kind, kept): (WindowType, Kept),
+    ) -> Told {
+        let (fixed, seconds) = (self.count.fixed(), self.window.fixed());
+        let (named, bound) = match kind {
+            WindowType::Fixed => ("fixed_window", bound::FIXED),
+            WindowType::Sliding => ("sliding_window", bound::SLIDING),
+        };
+        Told {
+            kept,
+            key: Arc::clone(key),
+            expression: expression.into(),
+            within: Within::Limit,
+            numbers: Box::new(move |wanted| {
+                let count = wanted.count.or(fixed).ok_or(Unclear::Number("count"))?;
+                let window = wanted.window.map(|window| window.as_secs());
+                let window = window.or(seconds).ok_or(Unclear::Number("time_window"))?;
+                let rule = Numbers::rule(count, window, kind);
+                let bad = || Unclear::Rule("count and window have to be at least 1".to_owned());
+                rule.map(Counted::Rate).ok_or_else(bad)
+            }),
+            limit: format!("{count} in {window} s, {named}").into(),
+            bound,
+            dry_run: false,
+        }
+    }
+
     /// Count and window for a request.
     fn find(&self, cx: &Ctx<'_>) -> Option<(u64, u64)> {
         let source = cx.lookup();
@@ -326,7 +376,17 @@ impl Limit {
         }
     }
 
-    fn show(&self, decision: &Decision, cx: &mut Ctx<'_>) {
+    /// Its rule for a request, unless a variable has no usable number.
+    fn rule(&self, cx: &Ctx<'_>) -> Option<Rule> {
+        self.numbers.rule.or_else(|| {
+            let (count, window) = self.numbers.find(cx)?;
+            Numbers::rule(count, window, self.window_type)
+        })
+    }
+
+    /// Tells what it said to a request, which passed or not, at this time.
+    fn show(&self, decision: &Decision, (passed, now): (bool, Nanos), cx: &mut Ctx<'_>) {
+        posts::note(&self.post, decision, passed, (&self.key, cx, now));
         if let Some(names) = &self.names {
             names.show(decision, self.window_type, cx);
         }

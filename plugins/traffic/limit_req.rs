@@ -25,7 +25,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockgate_limit::{Ask, Engine, Rule};
+use lockgate_limit::{Ask, Counted, Engine, Post, Rule, Unclear};
 use lockgate_plugin::{
     BuildCx, Ctx, Flow, Outcome, Phases, Plugin, Problem, Problems, Reply, Step, Var,
 };
@@ -34,6 +34,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::limits::key::{KeySource, KeyType, var_or_combination};
+use super::limits::posts::{self, Kept, Told, Within, bound};
 use super::limits::store::{self, Policy, Store};
 use super::limits::{engine, hold, now, refusal, undecided, wait};
 
@@ -78,8 +79,9 @@ fn unavailable() -> u16 {
 /// The built plugin.
 pub struct LimitReq {
     engine: Arc<Engine>,
-    key: KeySource,
+    key: Arc<KeySource>,
     rule: Rule,
+    post: Arc<Post>,
     refusal: Reply,
     nodelay: bool,
     degrades: bool,
@@ -121,8 +123,31 @@ impl Plugin for LimitReq {
             }),
         };
         let reason = "request rate is too high";
+        let key = KeySource::new(&engine, &[Self::NAME, bx.owner], conf.key_type, &conf.key);
+        let key = Arc::new(key);
+        let burst = conf.burst;
+        let kept = match &shared {
+            None => Kept::Here,
+            Some(_) => Kept::Redis(None),
+        };
+        let counts = Told {
+            kept,
+            key: Arc::clone(&key),
+            expression: conf.key.as_str().into(),
+            within: Within::Limit,
+            numbers: Box::new(move |wanted| match wanted.count {
+                None => Ok(Counted::Rate(rule)),
+                Some(count) => Rule::leaky(count as f64, burst)
+                    .map(Counted::Rate)
+                    .map_err(|bad| Unclear::Rule(bad.to_string())),
+            }),
+            limit: format!("{} a second, {burst} more wait", conf.rate).into(),
+            bound: bound::BUCKET,
+            dry_run: false,
+        };
         Ok(LimitReq {
-            key: KeySource::new(&engine, &[Self::NAME, bx.owner], conf.key_type, &conf.key),
+            post: posts::post(bx, &engine, "1", counts),
+            key,
             engine,
             rule,
             refusal: refusal(conf.rejected_code, conf.rejected_msg.as_deref(), reason),
@@ -137,7 +162,11 @@ impl Plugin for LimitReq {
     }
 
     fn explain(&self, cx: &Ctx<'_>) -> Vec<(&'static str, String)> {
-        vec![("key", self.key.shown_or_address(cx))]
+        let key = self.key.find_or_address(&self.engine, cx);
+        let asked = Some((key, Counted::Rate(self.rule)));
+        let more = posts::explained(&self.post, (&self.engine, cx), asked);
+        let key = posts::brief(self.key.shown_or_address(cx));
+        [("key", key)].into_iter().chain(more).collect()
     }
 
     fn access<'a>(&'a self, cx: &'a mut Ctx<'_>) -> Outcome<'a> {
@@ -149,7 +178,10 @@ impl Plugin for LimitReq {
             key: self.key.find_or_address(&self.engine, cx),
             cost: 1,
         };
-        let (decision, _) = self.engine.take(&ask, now(&self.engine, cx));
+        let now = now(&self.engine, cx);
+        let (decision, _) = self.engine.take(&ask, now);
+        let noted = (&*self.key, &*cx, now);
+        posts::note(&self.post, &decision, decision.allowed, noted);
         if !decision.allowed {
             return Ok(Step::Reply(self.refusal.clone()));
         }

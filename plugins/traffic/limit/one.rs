@@ -1,32 +1,38 @@
 //! One limit, ready for requests.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use lockgate_limit::{self as engine, BadRule, Engine, Key, Rule};
-use lockgate_plugin::{Ctx, Problems, Var};
+use lockgate_limit::{
+    self as engine, BadRule, Counted, Ended, Engine, Key, Nanos, Post, Rule, Unclear,
+};
+use lockgate_plugin::{BuildCx, Ctx, Problems, Var};
 
 use super::conf::{Algorithm, OnMissing, One, Scope};
 use crate::traffic::limits::amount::Amount;
 use crate::traffic::limits::key::{KeySource, KeyType};
+use crate::traffic::limits::posts::{self, Kept, Told, Within, bound};
 
 pub(super) struct Limit {
     pub(super) name: Box<str>,
     pub(super) dry_run: bool,
     pub(super) window: Duration,
     pub(super) count: Amount,
-    algorithm: Algorithm,
     shape: Shape,
     /// For every request, if the count is the same.
     rule: Option<Rule>,
-    key: KeySource,
+    pub(super) key: Arc<KeySource>,
+    pub(super) post: Arc<Post>,
     scope: Scope,
     on_missing: OnMissing,
     cost: Amount,
 }
 
-/// What an algorithm wants to know besides count and window.
+/// Everything about how it counts but the count.
 #[derive(Clone, Copy)]
 struct Shape {
+    algorithm: Algorithm,
+    window: Duration,
     burst: Option<u64>,
     aligned: bool,
     strict: bool,
@@ -52,17 +58,95 @@ pub(super) enum Missing {
     Number,
 }
 
+impl Shape {
+    fn rule(self, count: u64) -> Result<Rule, BadRule> {
+        let Shape {
+            algorithm,
+            window,
+            burst,
+            aligned,
+            strict,
+            parts,
+        } = self;
+        let algorithm = match algorithm {
+            Algorithm::LeakyBucket => {
+                let rate = count as f64 / window.as_secs_f64();
+                return Rule::leaky(rate, burst.unwrap_or(0) as f64);
+            }
+            Algorithm::TokenBucket | Algorithm::Concurrency => engine::Algorithm::Gcra {
+                burst: burst.unwrap_or(count),
+            },
+            Algorithm::FixedWindow => engine::Algorithm::Fixed { aligned },
+            Algorithm::SlidingWindow => engine::Algorithm::Sliding { strict },
+            Algorithm::Buckets => engine::Algorithm::Buckets { parts, strict },
+            Algorithm::Log => engine::Algorithm::Log,
+        };
+        Rule::new(algorithm, count, window)
+    }
+
+    /// What is told of a limit like this.
+    fn told(
+        self,
+        conf: &One,
+        (key, dry_run): (&Arc<KeySource>, bool),
+        fixed: Option<u64>,
+        owner: &str,
+    ) -> Told {
+        let within = match conf.scope {
+            Scope::Route => Within::Route(owner.strip_prefix("routes/").map(Into::into)),
+            Scope::Service => Within::Service,
+            Scope::Consumer => Within::Consumer,
+            Scope::Global => Within::Global,
+        };
+        let numbers = move |wanted: &engine::Wanted| {
+            let count = wanted.count.or(fixed).ok_or(Unclear::Number("count"))?;
+            if self.algorithm == Algorithm::Concurrency {
+                return Ok(Counted::AtOnce(count));
+            }
+            let rule = self.rule(count).map(Counted::Rate);
+            rule.map_err(|bad| Unclear::Rule(bad.to_string()))
+        };
+        let (name, bound) = match self.algorithm {
+            Algorithm::TokenBucket => ("token_bucket", bound::BUCKET),
+            Algorithm::LeakyBucket => ("leaky_bucket", bound::BUCKET),
+            Algorithm::FixedWindow => ("fixed_window", bound::FIXED),
+            Algorithm::SlidingWindow if self.strict => ("sliding_window, strict", bound::STRICT),
+            Algorithm::SlidingWindow => ("sliding_window", bound::SLIDING),
+            Algorithm::Buckets if self.strict => ("buckets, strict", bound::STRICT),
+            Algorithm::Buckets => ("buckets", bound::SLIDING),
+            Algorithm::Log => ("log", bound::STRICT),
+            Algorithm::Concurrency => ("concurrency", bound::AT_ONCE),
+        };
+        let count = &conf.count;
+        let limit = match (self.algorithm, self.burst) {
+            (Algorithm::Concurrency, _) => format!("{count} at once"),
+            (_, Some(burst)) => format!("{count} in {} s, burst {burst}, {name}", conf.time_window),
+            (_, None) => format!("{count} in {} s, {name}", conf.time_window),
+        };
+        Told {
+            kept: Kept::Here,
+            key: Arc::clone(key),
+            expression: conf.key.as_str().into(),
+            within,
+            numbers: Box::new(numbers),
+            limit: limit.into(),
+            bound,
+            dry_run,
+        }
+    }
+}
+
 impl Limit {
     pub(super) fn build(
         conf: &One,
         dry_run: bool,
-        (engine, owner): (&Engine, &str),
+        (engine, bx): (&Engine, &BuildCx<'_>),
         out: &mut Problems,
     ) -> Limit {
         let dry_run = dry_run || conf.dry_run;
         // Where it is configured tells counters of routes apart; in wider scopes the name does.
         let scope = match conf.scope {
-            Scope::Route => owner,
+            Scope::Route => bx.owner,
             Scope::Service => "service",
             Scope::Consumer => "consumer",
             Scope::Global => "global",
@@ -76,26 +160,32 @@ impl Limit {
         };
         let key = KeySource::new(engine, &[space, scope, &conf.name], kind, &conf.key);
         let window = Duration::try_from_secs_f64(conf.time_window).unwrap_or(Duration::MAX);
+        let key = Arc::new(key.ipv6_prefix(conf.ipv6_prefix));
+        let shape = Shape {
+            algorithm: conf.algorithm,
+            window,
+            burst: conf.burst,
+            aligned: conf.aligned,
+            strict: conf.strict,
+            parts: conf.parts,
+        };
+        let count = Amount::build(&conf.count, 1, "count", out);
+        let counts = shape.told(conf, (&key, dry_run), count.fixed(), bx.owner);
         let mut limit = Limit {
             name: conf.name.as_str().into(),
             dry_run,
             window,
-            count: Amount::build(&conf.count, 1, "count", out),
-            algorithm: conf.algorithm,
-            shape: Shape {
-                burst: conf.burst,
-                aligned: conf.aligned,
-                strict: conf.strict,
-                parts: conf.parts,
-            },
+            count,
+            shape,
             rule: None,
-            key: key.ipv6_prefix(conf.ipv6_prefix),
+            key,
+            post: posts::post(bx, engine, &conf.name, counts),
             scope: conf.scope,
             on_missing: conf.on_missing,
             cost: Amount::build(&conf.cost, 0, "cost", out),
         };
         if let (Some(count), false) = (limit.count.fixed(), limit.is_concurrency()) {
-            match limit.rule(count) {
+            match shape.rule(count) {
                 Ok(rule) => limit.rule = Some(rule),
                 Err(bad) => out.add("count", bad.to_string()),
             }
@@ -103,47 +193,37 @@ impl Limit {
         limit
     }
 
-    /// Its name and the key of a request.
-    pub(super) fn shown(&self, cx: &Ctx<'_>) -> String {
-        let key = self.key.shown(cx);
+    /// What is explained for a request.
+    pub(super) fn explained(
+        &self,
+        engine: &Engine,
+        cx: &Ctx<'_>,
+    ) -> impl Iterator<Item = (&'static str, String)> {
+        let key = self.key.shown(cx).map(posts::brief);
         let key = key.as_deref().unwrap_or("none: nothing in it has a value");
-        format!("{}: {key}", self.name)
+        let key = format!("{}: {key}", self.name);
+        let asked = self.asked(engine, cx).ok().map(|asked| {
+            let counted = match asked.rule {
+                Some(rule) => Counted::Rate(rule),
+                None => Counted::AtOnce(asked.count),
+            };
+            (asked.key, counted)
+        });
+        let more = posts::explained(&self.post, (engine, cx), asked);
+        [("key", key)].into_iter().chain(more)
     }
 
     pub(super) fn is_concurrency(&self) -> bool {
-        self.algorithm == Algorithm::Concurrency
+        self.shape.algorithm == Algorithm::Concurrency
     }
 
     /// What may pass at once, as the headers call the quota.
     pub(super) fn quota(&self) -> Option<u64> {
         let count = self.count.fixed()?;
-        Some(match self.algorithm {
+        Some(match self.shape.algorithm {
             Algorithm::TokenBucket => self.shape.burst.unwrap_or(count),
             _ => count,
         })
-    }
-
-    fn rule(&self, count: u64) -> Result<Rule, BadRule> {
-        let Shape {
-            burst,
-            aligned,
-            strict,
-            parts,
-        } = self.shape;
-        let algorithm = match self.algorithm {
-            Algorithm::LeakyBucket => {
-                let rate = count as f64 / self.window.as_secs_f64();
-                return Rule::leaky(rate, burst.unwrap_or(0) as f64);
-            }
-            Algorithm::TokenBucket | Algorithm::Concurrency => engine::Algorithm::Gcra {
-                burst: burst.unwrap_or(count),
-            },
-            Algorithm::FixedWindow => engine::Algorithm::Fixed { aligned },
-            Algorithm::SlidingWindow => engine::Algorithm::Sliding { strict },
-            Algorithm::Buckets => engine::Algorithm::Buckets { parts, strict },
-            Algorithm::Log => engine::Algorithm::Log,
-        };
-        Rule::new(algorithm, count, self.window)
     }
 
     pub(super) fn asked(&self, engine: &Engine, cx: &Ctx<'_>) -> Result<Asked, Missing> {
@@ -172,7 +252,7 @@ impl Limit {
         let rule = match self.rule {
             Some(rule) => Some(rule),
             None if self.is_concurrency() => None,
-            None => Some(self.rule(count).map_err(|_| Missing::Number)?),
+            None => Some(self.shape.rule(count).map_err(|_| Missing::Number)?),
         };
         Ok(Asked {
             key,
@@ -182,8 +262,15 @@ impl Limit {
         })
     }
 
+    /// A request ended so, and not by passing.
+    pub(super) fn refused(&self, ended: Ended, cx: &Ctx<'_>, now: Nanos) {
+        let key = || self.key.shown_or_address(cx);
+        self.post.tally().other(ended, now, key);
+    }
+
     /// Says in the log that a request would have been refused.
-    pub(super) fn would_refuse(&self) {
+    pub(super) fn would_refuse(&self, cx: &Ctx<'_>, now: Nanos) {
+        self.refused(Ended::ShadowReject, cx, now);
         tracing::debug!(limit = &*self.name, "limit would have refused a request");
     }
 

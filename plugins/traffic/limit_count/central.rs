@@ -54,7 +54,7 @@ impl LimitCount {
                     retry: 0,
                     delay: 0,
                 };
-                limit.show(&decision, cx);
+                limit.show(&decision, (verdict.allowed, now), cx);
             }
             Ok(if verdict.allowed {
                 Flow::Next

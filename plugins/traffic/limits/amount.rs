@@ -34,6 +34,15 @@ impl<'de> Deserialize<'de> for Conf {
     }
 }
 
+impl std::fmt::Display for Conf {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Conf::Number(number) => number.fmt(f),
+            Conf::Text(text) => text.fmt(f),
+        }
+    }
+}
+
 /// The schema of a number of at least 1, or a text.
 pub(crate) fn positive(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"oneOf": [{"type": "integer", "exclusiveMinimum": 0}, {"type": "string"}]})

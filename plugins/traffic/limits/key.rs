@@ -1,10 +1,11 @@
 //! Whose requests count together.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::net::{IpAddr, Ipv6Addr};
 
-use lockgate_limit::{Engine, Key, KeyHasher};
-use lockgate_plugin::{Ctx, Problems, Template, Var};
+use lockgate_limit::{Engine, Key, KeyHasher, Unclear, Wanted};
+use lockgate_plugin::{Ctx, Problems, Template, Var, VarSource, VarValue};
 use rustc_hash::FxHashSet;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
@@ -54,6 +55,20 @@ pub(crate) fn check_rules<'a>(keys: impl Iterator<Item = &'a str>, out: &mut Pro
         if !seen.insert(key) {
             out.add("", format!("duplicate key '{key}' in rules"));
         }
+    }
+}
+
+/// Values for the variables of a template, in their order.
+struct Given<'a> {
+    values: &'a [String],
+    next: Cell<usize>,
+}
+
+impl VarSource for Given<'_> {
+    fn var<'b>(&'b self, _: &'b Var) -> Option<VarValue<'b>> {
+        let at = self.next.replace(self.next.get() + 1);
+        let value = self.values.get(at).filter(|value| !value.is_empty())?;
+        Some(VarValue::Str(value.as_str().into()))
     }
 }
 
@@ -146,6 +161,57 @@ impl KeySource {
             .unwrap_or_else(|| self.address_in(engine, cx, &[]))
     }
 
+    /// The key that somebody names, as [`Self::find_in`] finds it for a request.
+    ///
+    /// # Errors
+    /// When it is not clear which is meant.
+    pub(crate) fn named(
+        &self,
+        engine: &Engine,
+        wanted: &Wanted,
+        within: &[&str],
+    ) -> Result<Key, Unclear> {
+        let begun = self.begin(engine, within);
+        if let Some(address) = wanted.address {
+            return Ok(begun.address(self.network(address)).done());
+        }
+        let values = wanted.values.as_slice();
+        let one = || match values {
+            [value] => Ok(value),
+            _ => Err(Unclear::Values {
+                wanted: 1,
+                given: values.len(),
+            }),
+        };
+        match &self.kind {
+            Kind::Address => {
+                let value = one()?;
+                let address = value.parse().map_err(|_| Unclear::Address(value.clone()))?;
+                Ok(begun.address(self.network(address)).done())
+            }
+            Kind::Var(_) => Ok(begun.bytes(one()?.as_bytes()).done()),
+            Kind::Template(template) => {
+                let given = Given {
+                    values,
+                    next: Cell::new(0),
+                };
+                let mut key = begun;
+                let found =
+                    template.each_piece(&given, &mut |at, piece| key.add_at(at, piece.as_bytes()));
+                let wanted = given.next.get();
+                match found {
+                    _ if wanted != values.len() => Err(Unclear::Values {
+                        wanted,
+                        given: values.len(),
+                    }),
+                    0 => Err(Unclear::Empty),
+                    _ => Ok(key.done()),
+                }
+            }
+            Kind::Constant(text) => Ok(begun.bytes(text).done()),
+        }
+    }
+
     /// The client's address as the key.
     pub(crate) fn address_in(&self, engine: &Engine, cx: &Ctx<'_>, within: &[&str]) -> Key {
         self.begin(engine, within).address(self.address(cx)).done()
@@ -153,7 +219,11 @@ impl KeySource {
 
     /// The client's address, or the network that it counts with.
     fn address(&self, cx: &Ctx<'_>) -> IpAddr {
-        match cx.client_ip().to_canonical() {
+        self.network(cx.client_ip())
+    }
+
+    fn network(&self, address: IpAddr) -> IpAddr {
+        match address.to_canonical() {
             IpAddr::V6(ip) => IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() & self.ipv6)),
             v4 @ IpAddr::V4(_) => v4,
         }

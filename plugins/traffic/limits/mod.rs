@@ -2,6 +2,7 @@
 
 pub(crate) mod amount;
 pub(crate) mod key;
+pub(crate) mod posts;
 pub(crate) mod seconds;
 pub(crate) mod store;
 
@@ -19,11 +20,13 @@ const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 /// Nobody is held longer than this: by then whoever asked is gone.
 pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(3_600);
 
-/// The one engine of the process: its table is shared by all workers and all plugins that limit, and
-/// lives as long as there is such a plugin.
+/// The one engine of the process: its table is shared by all workers and all plugins that limit. A
+/// gateway that serves has it from the start; elsewhere, as where a configuration is only tried, it is
+/// made for the plugins that are.
 pub(crate) fn engine(bx: &BuildCx<'_>) -> Arc<Engine> {
     let made = || Engine::default().counting(bx.shared().unwrap_or_default());
-    bx.states.get(("process", "limit", "engine"), made)
+    let own = || bx.states.get(("process", "limit", "engine"), made);
+    bx.shared().unwrap_or_else(own)
 }
 
 /// The time of a request, without reading a clock. Not for when it is over: see [`ended`].
