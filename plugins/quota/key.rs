@@ -6,6 +6,24 @@ use std::fmt::Write;
 /// the server's memory is its to fill.
 const LONGEST: usize = 64;
 
+/// The parts of a key: see [`key_text`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Name<'a> {
+    /// Names the slot in a cluster.
+    pub scope: &'a str,
+    /// Which limit.
+    pub rule: &'a str,
+    /// Whose count.
+    pub text: &'a str,
+}
+
+impl Name<'_> {
+    /// The key.
+    pub fn key(&self) -> String {
+        key_text(self.scope, self.rule, self.text)
+    }
+}
+
 /// The key of a limit: `gw:{scope}:rule:text`. Limits of one request have to have one scope in a cluster: it
 /// names the slot. Different parts make different keys, whoever chose them.
 pub fn key_text(scope: &str, rule: &str, text: &str) -> String {

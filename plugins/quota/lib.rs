@@ -18,8 +18,10 @@ mod charge;
 mod count;
 mod figures;
 mod grant;
+mod hold;
 mod key;
 mod lease;
+mod leases;
 mod line;
 mod places;
 mod script;
@@ -34,8 +36,12 @@ pub use charge::{BadLaw, Charge, Law};
 pub use count::{Count, Micros};
 pub use figures::{Calls, Tally};
 pub use grant::{Account, Holding};
-pub use key::key_text;
+pub use hold::{
+    Claim, Due, Held, Holder, Mark, Part, RoundTrip, SLACK, SLACK_BUCKET, Spend, Spot, Terms,
+};
+pub use key::{Name, key_text};
 pub use lease::{Ask, Grant};
+pub use leases::{Leases, LeasesFigures};
 pub use places::{Entered, LONGEST_LIFE, PlaceHeld, Places, Seat};
 pub use server::{Access, Place, Server};
 pub use store::{Away, Keeper, Outcome, QuotaStore, Settled, Standing, Verdict, Waiting};

@@ -7,3 +7,4 @@ mod leases;
 mod places;
 mod rig;
 mod sentinel;
+mod together;
