@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::auto::Span;
+
 /// The largest number that scripts count with: beyond it Lua's numbers have gaps.
 const MOST: u64 = 1 << 53;
 /// Requests that a log remembers for a key: the server spends a step on each.
@@ -134,6 +136,24 @@ impl Law {
                 interval_us.to_string(),
                 (interval_us * holds).to_string(),
             ),
+        }
+    }
+}
+
+impl std::fmt::Display for Law {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Law::Fixed { limit, window } => {
+                write!(f, "{limit} in a window of {}", Span(*window))
+            }
+            Law::Sliding { limit, window } => {
+                write!(f, "about {limit} in any {}", Span(*window))
+            }
+            Law::Log { limit, window } => write!(f, "{limit} in any {}", Span(*window)),
+            Law::Bucket { interval_us, holds } => {
+                let rate = 1e6 / interval_us;
+                write!(f, "{holds} at once and {rate} more each second")
+            }
         }
     }
 }

@@ -16,6 +16,7 @@ use crate::Nanos;
 use crate::charge::Charge;
 use crate::figures::Calls;
 use crate::hold::{Claim, Due, Held, Holder, Mark, Part, RoundTrip, Spend};
+use crate::share::{Share, Shares};
 use crate::store::{Away, Outcome, QuotaStore, Settled};
 
 /// The shortest time from one batch to the next: at most 200 round trips a second for any number of keys.
@@ -24,6 +25,8 @@ const PAUSE: Duration = Duration::from_millis(5);
 const BATCH: usize = 512;
 /// Batches under way at once, when the store answers slowly. Then keys wait for their turn.
 const BATCHES: usize = 32;
+/// Keys that are counted while the store is away: a few megabytes.
+const SHARED_KEYS: usize = 65_536;
 /// Requests of so many sets of keys are woken apart from each other.
 const BELLS: usize = 256;
 
@@ -32,6 +35,7 @@ const BELLS: usize = 256;
 pub struct Leases {
     store: Arc<dyn QuotaStore>,
     holder: Holder,
+    shares: Shares,
     bells: Box<[Notify]>,
     /// There is a task that carries asks.
     carried: AtomicBool,
@@ -64,6 +68,7 @@ impl Leases {
         Arc::new(Leases {
             store,
             holder: Holder::new(keys),
+            shares: Shares::new(SHARED_KEYS),
             bells: (0..BELLS).map(|_| Notify::new()).collect(),
             carried: AtomicBool::new(false),
             due: Notify::new(),
@@ -194,6 +199,22 @@ impl Leases {
             self.carry(now);
         }
         charged
+    }
+
+    /// Decides without a store, by this gateway's part of the limit: for [`OnStoreError::Local`]. What was
+    /// known of the key when the store was heard of last is what is divided.
+    ///
+    /// [`OnStoreError::Local`]: crate::OnStoreError::Local
+    pub fn alone(&self, claim: &Claim<'_>, part: Share, now: Nanos) -> Outcome {
+        let known = self.holder.part(claim, now);
+        let left = known.filter(|part| !part.reset.is_zero());
+        let share = Share {
+            left: part.left.or(left.map(|part| part.left)),
+            ..part
+        };
+        let law = claim.terms.law();
+        self.shares
+            .take(&claim.name, law, &share, (claim.cost, now))
     }
 
     /// What this gateway holds of a key.

@@ -12,6 +12,7 @@
 //! Only the clock of whoever counts decides: gateways need not agree on the time.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
+mod auto;
 mod breaker;
 mod central;
 mod charge;
@@ -26,10 +27,12 @@ mod line;
 mod places;
 mod script;
 mod server;
+mod share;
 mod store;
 #[cfg(test)]
 mod tests;
 
+pub use auto::{Choice, Mode, Situation};
 pub use breaker::{Admitted, Breaker};
 pub use central::Central;
 pub use charge::{BadLaw, Charge, Law};
@@ -44,6 +47,7 @@ pub use lease::{Ask, Grant};
 pub use leases::{Leases, LeasesFigures};
 pub use places::{Entered, LONGEST_LIFE, PlaceHeld, Places, Seat};
 pub use server::{Access, Place, Server};
+pub use share::{OnStoreError, Share, Shares};
 pub use store::{Away, Keeper, Outcome, QuotaStore, Settled, Standing, Verdict, Waiting};
 
 /// Nanoseconds on a clock that never goes back; its zero does not matter.

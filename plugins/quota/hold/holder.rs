@@ -66,6 +66,8 @@ pub struct Part {
     pub blocked: Duration,
     /// What the store had left when it was asked last.
     pub left: u64,
+    /// Until the limit is as good as new, or its window ends; zero if it has since.
+    pub reset: Duration,
 }
 
 /// What a request spent, so that it can be put back.
@@ -260,6 +262,7 @@ impl Holder {
             good: rest(beside.until),
             blocked: rest(beside.blocked),
             left: beside.left,
+            reset: rest(beside.reset),
         })
     }
 
