@@ -1,47 +1,17 @@
-use std::process::Command;
 use std::time::Duration;
 
 use super::rig::*;
 use crate::{Access, Central, Server, key_text};
 
-/// Three masters with a replica each.
-fn cluster() -> Vec<Redis> {
-    let nodes: Vec<_> = (0..6)
-        .map(|_| {
-            // The bus has a port of its own, 10,000 higher unless it is said.
-            let bus = free_port().to_string();
-            let options = ["--cluster-enabled", "yes", "--cluster-port", &bus];
-            Redis::with(&[&options[..], &["--cluster-node-timeout", "1500"]].concat())
-        })
-        .collect();
-    let places = nodes.iter().map(|node| format!("127.0.0.1:{}", node.port));
-    let made = Command::new("redis-cli")
-        .args(["--cluster", "create"])
-        .args(places)
-        .args(["--cluster-replicas", "1", "--cluster-yes"])
-        .output()
-        .unwrap();
-    assert!(
-        made.status.success(),
-        "{}",
-        String::from_utf8_lossy(&made.stdout)
-    );
-    until("all nodes to agree", || {
-        nodes.iter().all(|node| {
-            let info = node.cli(&["CLUSTER", "INFO"]);
-            info.contains("cluster_state:ok")
-                && info.contains("cluster_known_nodes:6")
-                && !node
-                    .cli(&["INFO", "replication"])
-                    .contains("master_link_status:down")
-        })
-    });
-    nodes
+fn cluster() -> Vec<lockgate_test_redis::Redis> {
+    Cluster::start(lockgate_test_redis::free_port)
+        .unwrap()
+        .nodes
 }
 
-fn central(nodes: &[Redis], deadline: Duration) -> Central {
+fn central(nodes: &[lockgate_test_redis::Redis], deadline: Duration) -> Central {
     let server = Server::Cluster {
-        nodes: nodes.iter().map(Redis::place).collect(),
+        nodes: nodes.iter().map(|node| place(node.port())).collect(),
         access: Access::default(),
     };
     Central::new(server, deadline)
@@ -61,13 +31,13 @@ async fn limits_are_spread_and_one_request_keeps_to_one_slot() {
             assert_eq!(verdict.allowed, allowed, "scope {scope}");
         }
     }
-    let used = nodes.iter().filter(|node| node.cli(&["DBSIZE"]) != "0");
+    let used = nodes
+        .iter()
+        .filter(|node| node.cli(&["DBSIZE"]).unwrap() != "0");
     assert!(used.count() >= 3);
 
     // A master dies: its replica takes over, and the gateway finds it.
-    let dead = nodes
-        .iter()
-        .position(|node| node.cli(&["ROLE"]).starts_with("master"));
+    let dead = nodes.iter().position(lockgate_test_redis::Redis::is_master);
     drop(nodes.remove(dead.unwrap()));
     let mut now = 0;
     'scopes: for scope in 0..30 {
@@ -82,7 +52,7 @@ async fn limits_are_spread_and_one_request_keeps_to_one_slot() {
             }
             tokio::time::sleep(Duration::from_millis(25)).await;
         }
-        let state = nodes[0].cli(&["CLUSTER", "NODES"]);
+        let state = nodes[0].cli(&["CLUSTER", "NODES"]).unwrap();
         panic!("scope {scope} was never found again: {last:?}\n{state}");
     }
 }

@@ -49,7 +49,7 @@ async fn a_frozen_server_costs_five_deadlines_and_then_nothing() {
 #[tokio::test]
 async fn a_server_that_was_killed_and_comes_back_is_found_again() {
     let redis = Redis::start();
-    let port = redis.port;
+    let port = redis.port();
     let central = Central::new(redis.server(), Duration::from_secs(2));
     let now = until_answered(&central, MS).await;
     drop(redis);

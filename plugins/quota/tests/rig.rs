@@ -1,13 +1,12 @@
-//! Redis servers on free ports, ended with the test.
+//! Redis servers on free ports, ended with the test, as a test of the client wants them.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 
-pub(super) use nix::sys::signal::Signal;
-use nix::sys::signal::kill;
-use nix::unistd::Pid;
+use lockgate_test_redis::folder;
+pub(super) use lockgate_test_redis::{Cluster, Sentinels, Signal};
 
 use crate::{Access, Central, Charge, Law, Place, Server, Verdict};
 
@@ -15,16 +14,11 @@ use crate::{Access, Central, Charge, Law, Place, Server, Verdict};
 pub(super) const LIMIT: Duration = Duration::from_secs(20);
 pub(super) const MINUTE: Duration = Duration::from_secs(60);
 
-/// A process and its folder.
-pub(super) struct Redis {
-    child: Child,
-    pub port: u16,
-    folder: PathBuf,
-}
+/// A server.
+pub(super) struct Redis(lockgate_test_redis::Redis);
 
 pub(super) fn free_port() -> u16 {
-    let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    TcpListener::bind(any).unwrap().local_addr().unwrap().port()
+    lockgate_test_redis::free_port().unwrap()
 }
 
 impl Redis {
@@ -37,46 +31,7 @@ impl Redis {
     }
 
     pub(super) fn on(port: u16, options: &[&str]) -> Redis {
-        let folder = folder(port);
-        let port_text = port.to_string();
-        let mut all = vec!["--port", &port_text, "--bind", "127.0.0.1", "--save", ""];
-        // A replica that was never in step cannot take over.
-        all.extend(["--appendonly", "no", "--repl-diskless-sync-delay", "0"]);
-        all.extend(options);
-        Redis::run(port, folder, &all)
-    }
-
-    /// A Sentinel; its file is rewritten by it.
-    pub(super) fn sentinel(lines: &str) -> Redis {
-        let port = free_port();
-        let folder = folder(port);
-        let conf = folder.join("sentinel.conf");
-        let text = format!("port {port}\nbind 127.0.0.1\n{lines}");
-        std::fs::write(&conf, text).unwrap();
-        Redis::run(port, folder, &[conf.to_str().unwrap(), "--sentinel"])
-    }
-
-    fn run(port: u16, folder: PathBuf, options: &[&str]) -> Redis {
-        let child = Command::new("redis-server")
-            .args(options)
-            .current_dir(&folder)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("redis-server is missing; bash tests/setup.sh build installs it");
-        let redis = Redis {
-            child,
-            port,
-            folder,
-        };
-        until("a Redis to listen", || {
-            TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok()
-        });
-        redis
-    }
-
-    pub(super) fn place(&self) -> Place {
-        place(self.port)
+        Redis(lockgate_test_redis::Redis::start(port, options).unwrap())
     }
 
     pub(super) fn server(&self) -> Server {
@@ -90,28 +45,30 @@ impl Redis {
         Central::new(self.server(), LIMIT)
     }
 
+    pub(super) fn place(&self) -> Place {
+        place(self.port())
+    }
+
     /// What `redis-cli` says.
     pub(super) fn cli(&self, words: &[&str]) -> String {
-        let out = Command::new("redis-cli")
-            .args(["-h", "127.0.0.1", "-p", &self.port.to_string()])
-            .args(words)
-            .output()
-            .unwrap();
-        String::from_utf8_lossy(&out.stdout).trim().to_owned()
+        self.0.cli(words).unwrap()
     }
 
     pub(super) fn signal(&self, signal: Signal) {
-        let pid = i32::try_from(self.child.id()).unwrap();
-        kill(Pid::from_raw(pid), signal).unwrap();
+        self.0.signal(signal).unwrap();
     }
 }
 
-impl Drop for Redis {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        let _ = std::fs::remove_dir_all(&self.folder);
+impl Deref for Redis {
+    type Target = lockgate_test_redis::Redis;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
     }
+}
+
+pub(super) fn until(what: &str, done: impl FnMut() -> bool) {
+    lockgate_test_redis::until(what, done).unwrap();
 }
 
 pub(super) fn place(port: u16) -> Place {
@@ -121,27 +78,9 @@ pub(super) fn place(port: u16) -> Place {
     }
 }
 
-/// A folder of its own for who has this port.
-fn folder(port: u16) -> PathBuf {
-    let name = format!("lockgate-redis-{}-{port}", std::process::id());
-    let folder = std::env::temp_dir().join(name);
-    let _ = std::fs::remove_dir_all(&folder);
-    std::fs::create_dir_all(&folder).unwrap();
-    folder
-}
-
-#[allow(clippy::disallowed_methods)] // The thread of a test.
-pub(super) fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !done() {
-        assert!(begun.elapsed() < LIMIT, "waited too long for {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
 /// A certificate for 127.0.0.1 that nobody vouches for, and its key.
 pub(super) fn certificate() -> (PathBuf, PathBuf, PathBuf) {
-    let folder = folder(free_port());
+    let folder = folder(free_port()).unwrap();
     let path = |name: &str| folder.join(name);
     let (cert, key) = (path("cert.pem"), path("key.pem"));
     let made = Command::new("openssl")

@@ -1,73 +1,35 @@
 //! Limits in Redis: gateways count together, and what happens while it is away.
 
-use std::net::Ipv4Addr;
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
+use lockgate_test_redis::Redis;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
-use tokio::net::TcpStream;
 
 use super::{gateway, once, target, wants};
 use crate::World;
 use crate::client::Target;
 use crate::gateway::{Gateway, POLL};
 
-/// Redis listens, and is asked again after a failure, well within this.
+/// Redis is asked again after a failure, well within this.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// A server. Killed when dropped.
-struct Redis {
-    child: Child,
-    port: u16,
+async fn start(port: u16) -> Result<Redis> {
+    tokio::task::spawn_blocking(move || Redis::start(port, &[])).await?
 }
 
-impl Redis {
-    async fn start(port: u16) -> Result<Redis> {
-        let child = Command::new("redis-server")
-            .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
-            .args(["--save", "", "--appendonly", "no"])
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .context("redis-server cannot be started: bash tests/setup.sh build installs it")?;
-        let redis = Redis { child, port };
-        let start = Instant::now();
-        while TcpStream::connect((Ipv4Addr::LOCALHOST, port))
-            .await
-            .is_err()
-        {
-            ensure!(start.elapsed() < LIMIT, "redis-server does not listen");
-            tokio::time::sleep(POLL).await;
+/// Waits until it holds so many keys.
+async fn has_keys(redis: &Redis, wanted: &str) -> Result<()> {
+    let start = Instant::now();
+    loop {
+        let keys = redis.cli(&["DBSIZE"])?;
+        if keys == wanted {
+            return Ok(());
         }
-        Ok(redis)
-    }
-
-    /// Waits until it holds so many keys.
-    async fn has_keys(&self, wanted: &str) -> Result<()> {
-        let start = Instant::now();
-        loop {
-            let mut cli = Command::new("redis-cli");
-            let asked = cli
-                .args(["-p", &self.port.to_string(), "DBSIZE"])
-                .output()?;
-            let keys = String::from_utf8_lossy(&asked.stdout).trim().to_owned();
-            if keys == wanted {
-                return Ok(());
-            }
-            ensure!(start.elapsed() < LIMIT, "{keys} keys, not {wanted}");
-            tokio::time::sleep(POLL).await;
-        }
-    }
-}
-
-impl Drop for Redis {
-    fn drop(&mut self) {
-        // Already ended is fine; the wait leaves no zombie.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        ensure!(start.elapsed() < LIMIT, "{keys} keys, not {wanted}");
+        tokio::time::sleep(POLL).await;
     }
 }
 
@@ -114,8 +76,8 @@ fn routes(world: &World, port: u16) -> Result<Value> {
 }
 
 pub(super) async fn shared(world: Arc<World>) -> Result<()> {
-    let redis = Redis::start(world.ports.take()?).await?;
-    let resources = routes(&world, redis.port)?;
+    let redis = start(world.ports.take()?).await?;
+    let resources = routes(&world, redis.port())?;
     let one = gateway(&world, "limits-one", &json!({}), resources.clone()).await?;
     let other = gateway(&world, "limits-other", &json!({}), resources).await?;
     let (first, second) = (target(&one)?, target(&other)?);
@@ -140,7 +102,7 @@ pub(super) async fn shared(world: Arc<World>) -> Result<()> {
     ensure!(answer.all("x-2-ratelimit-remaining") == ["3"], "{answer:?}");
 
     wants(&once(&first, "/strict").await, 200, "while Redis is there")?;
-    let port = redis.port;
+    let port = redis.port();
     drop(redis);
     let answer = once(&first, "/strict").await;
     wants(&answer, 500, "without Redis")?;
@@ -159,7 +121,7 @@ pub(super) async fn shared(world: Arc<World>) -> Result<()> {
     )?;
 
     // Back, and empty.
-    let _redis = Redis::start(port).await?;
+    let _redis = start(port).await?;
     let start = Instant::now();
     while once(&first, "/strict").await.status != Some(200) {
         ensure!(start.elapsed() < LIMIT, "Redis is not asked again");
@@ -212,8 +174,8 @@ async fn until(target: &Target, path: &str, status: u16) -> Result<()> {
 }
 
 pub(super) async fn places(world: Arc<World>) -> Result<()> {
-    let redis = Redis::start(world.ports.take()?).await?;
-    let resources = places_routes(&world, redis.port)?;
+    let redis = start(world.ports.take()?).await?;
+    let resources = places_routes(&world, redis.port())?;
     let one = gateway(&world, "places-one", &json!({}), resources.clone()).await?;
     let other = gateway(&world, "places-other", &json!({}), resources).await?;
     let (first, second) = (target(&one)?, target(&other)?);
@@ -222,7 +184,7 @@ pub(super) async fn places(world: Arc<World>) -> Result<()> {
         let (held, far) = (first.clone(), format!("/{path}/delay/3000"));
         let held = tokio::spawn(async move { once(&held, &far).await });
         let near = format!("/{path}/echo");
-        redis.has_keys("1").await?;
+        has_keys(&redis, "1").await?;
         let mut refused = 0;
         while !held.is_finished() {
             let answer = once(&second, &near).await;
@@ -234,23 +196,23 @@ pub(super) async fn places(world: Arc<World>) -> Result<()> {
         until(&second, &near, 200).await?;
         // The place comes back beside the traffic, a moment later.
         until(&first, &near, 200).await?;
-        redis.has_keys("0").await?;
+        has_keys(&redis, "0").await?;
     }
     // A gateway dies with a request under way.
     let far = second.clone();
     let cut = tokio::spawn(async move { once(&far, "/one/delay/20000").await });
-    redis.has_keys("1").await?;
+    has_keys(&redis, "1").await?;
     wants(&once(&first, "/one/echo").await, 503, "the only place")?;
     other.signal(Signal::SIGKILL)?;
     ensure!(cut.await?.status.is_none(), "it was not killed");
     until(&first, "/one/echo", 200).await?;
 
-    let port = redis.port;
+    let port = redis.port();
     drop(redis);
     wants(&once(&first, "/one/echo").await, 500, "without Redis")?;
     let lenient = once(&first, "/lenient/echo").await;
     wants(&lenient, 200, "with allow_degradation")?;
-    let _redis = Redis::start(port).await?;
+    let _redis = start(port).await?;
     until(&first, "/one/echo", 200).await?;
     stop(one).await
 }
