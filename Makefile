@@ -5,13 +5,13 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 # Every verb is a sequence; cargo itself uses the cores.
 .NOTPARALLEL:
-.PHONY: help run test quick fmt lint unit cases ci docs bench micro load instructions memory silent targets count edits config-bench clients smoke fuzz fuzz-lanes deny conformance setup
+.PHONY: help run test quick fmt lint unit cases ci docs bench micro load instructions memory silent targets count edits config-bench clients smoke fuzz fuzz-lanes chaos deny conformance setup
 
 # conformance: the checkout of APISIX, what of it to replay, and the replayer.
 SUITE ?=
 ONLY ?=
 REPLAY ?= ../shared/conformance/replay.py
-# cases, clients, load, instructions, memory, silent, edits, config-bench: passed on to the runner.
+# cases, clients, chaos, load, instructions, memory, silent, edits, config-bench: passed on to the runner.
 ARGS ?=
 # clients: a checkout of ADC, which comes from no registry.
 ADC ?=
@@ -102,6 +102,10 @@ fuzz: ## Runs each fuzz target for a minute: make fuzz SECONDS_EACH=600 TARGETS=
 
 fuzz-lanes: setup ## The same hostile bytes through both lanes: make fuzz-lanes SECONDS_EACH=1800
 	@cargo test --test it -- --lanes $(SECONDS_EACH)
+
+chaos: setup ## Limits whose servers freeze, die, are slow or full: outcomes, times and verdicts; some minutes
+	@cargo build --release --bin lockgate
+	@LOCKGATE_BIN="$(CURDIR)/target/release/lockgate" cargo test --test it -- --chaos $(ARGS)
 
 deny: setup ## Licences, sources, bans and advisories of the dependencies
 	@bash tests/deny.sh

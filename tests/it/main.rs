@@ -4,7 +4,8 @@
 //! in Rust for what a file cannot say (signals, upgrades, load). Before all that the runner checks itself.
 //!
 //! `cargo test --test it -- [TEXT ...] [-j N] [--list] [--no-scenarios]`, or for a while nothing but hostile bytes
-//! (`scenarios/lanes.rs`): `cargo test --test it -- --lanes SECONDS [--seed N]`
+//! (`scenarios/lanes.rs`): `cargo test --test it -- --lanes SECONDS [--seed N]`, or limits whose servers fail, with times
+//! (`scenarios/limits_chaos.rs`): `cargo test --test it -- --chaos [TEXT ...]`
 
 #![allow(
     clippy::print_stdout,
@@ -94,6 +95,9 @@ fn start() -> Result<ExitCode> {
     if let Some(seconds) = arguments.lanes {
         return runtime.block_on(lanes(seconds, arguments.seed));
     }
+    if arguments.chaos {
+        return runtime.block_on(chaos(&arguments));
+    }
     let mut report = Report::new();
     let known = tests.join("known-differences.yaml");
     let differences = Differences::load(&known, &cases)?;
@@ -153,6 +157,23 @@ async fn lanes(seconds: u64, seed: Option<u64>) -> Result<ExitCode> {
         }
         Err(error) => {
             println!("lanes: {error:#}");
+            ExitCode::from(101)
+        }
+    })
+}
+
+/// Limits whose servers fail.
+async fn chaos(arguments: &Arguments) -> Result<ExitCode> {
+    let world = Arc::new(World::new("chaos", engine_setting("auto")).await?);
+    let outcome =
+        scenarios::limits_chaos::long(Arc::clone(&world), &|name| arguments.wants(name)).await;
+    // Left-over folders are a nuisance, not a failure.
+    let _ = std::fs::remove_dir_all(&world.root);
+    Ok(match outcome {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(101),
+        Err(error) => {
+            println!("chaos: {error:#}");
             ExitCode::from(101)
         }
     })

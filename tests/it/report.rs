@@ -21,6 +21,8 @@ pub(crate) struct Arguments {
     scenarios: bool,
     /// `--lanes SECONDS`: nothing but hostile bytes through both lanes, for so long.
     pub(crate) lanes: Option<u64>,
+    /// `--chaos`: nothing but limits whose servers fail, for long, with times.
+    pub(crate) chaos: bool,
     /// `--seed N`: where that begins.
     pub(crate) seed: Option<u64>,
 }
@@ -34,6 +36,7 @@ impl Arguments {
             list: false,
             scenarios: true,
             lanes: None,
+            chaos: false,
             seed: None,
         };
         while let Some(word) = words.next() {
@@ -55,6 +58,7 @@ impl Arguments {
                     *to = Some(n);
                 }
                 "--list" => out.list = true,
+                "--chaos" => out.chaos = true,
                 "--no-scenarios" => out.scenarios = false,
                 "--nocapture" | "--no-capture" | "--quiet" | "-q" | "--include-ignored" => {}
                 flag if flag.starts_with('-') => bail!("unknown argument {flag}"),

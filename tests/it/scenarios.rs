@@ -12,6 +12,12 @@ mod idle;
 mod kills;
 pub(crate) mod lanes;
 mod limits;
+pub(crate) mod limits_chaos;
+mod limits_faults;
+mod limits_load;
+mod limits_servers;
+mod limits_verdict;
+mod limits_windows;
 mod load;
 mod shutdown;
 mod store;
@@ -134,6 +140,18 @@ pub(crate) const ALL: &[(&str, Scenario)] = &[
     }),
     ("places in Redis come back when a gateway dies", |w| {
         Box::pin(limits::places(w))
+    }),
+    ("gateways with one Redis admit exactly the limit", |w| {
+        Box::pin(limits_windows::few(w))
+    }),
+    ("limits while a Redis is frozen, killed, slow, full", |w| {
+        Box::pin(limits_chaos::single(w))
+    }),
+    ("limits while Sentinels choose another master", |w| {
+        Box::pin(limits_chaos::sentinels(w))
+    }),
+    ("limits while a master of a cluster dies", |w| {
+        Box::pin(limits_chaos::cluster(w))
     }),
     ("a half-written file is ignored", |w| {
         Box::pin(files::half_written(w))

@@ -16,6 +16,7 @@ use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use anyhow::{Context, Result};
 use openssl::ssl::{Ssl, SslAcceptor, SslMethod};
@@ -31,6 +32,8 @@ pub(crate) use head::{Lines, Request, all};
 pub(crate) const LABELS: [&str; 4] = ["echo", "echo2", "echo3", "echo4"];
 /// Remembered requests; far more than one case makes, small enough for hours of load.
 const REMEMBERED: usize = 20_000;
+/// Remembered times of arrival, of all that are counted by time.
+const TALLIED: usize = 1_000_000;
 /// Bytes of a body that are remembered.
 const REMEMBERED_BODY: usize = 256 * 1024;
 
@@ -58,6 +61,8 @@ struct Recorded {
     seen: VecDeque<Seen>,
     by_mark: HashMap<String, u64>,
     counters: HashMap<String, u64>,
+    tallies: HashMap<String, Vec<Instant>>,
+    tallied: usize,
 }
 
 impl Recorder {
@@ -76,9 +81,23 @@ impl Recorder {
             .collect()
     }
 
-    /// Requests under load are not remembered one by one: `/load` is only counted.
+    /// When requests for `/tally/KEY` arrived, in order.
+    pub(crate) fn tally(&self, key: &str) -> Vec<Instant> {
+        self.lock().tallies.get(key).cloned().unwrap_or_default()
+    }
+
+    /// Requests under load are not remembered one by one: `/load` is only counted, and of `/tally/KEY`
+    /// the time is kept.
     fn arrived(&self, server: &'static str, request: &Request) {
         let mut inner = self.lock();
+        if let Some(key) = request.path().strip_prefix("/tally/") {
+            if inner.tallied < TALLIED {
+                inner.tallied += 1;
+                let times = inner.tallies.entry(key.to_owned()).or_default();
+                times.push(Instant::now());
+            }
+            return;
+        }
         if request.target.starts_with("/load") {
             *inner.by_mark.entry(format!("load@{server}")).or_default() += 1;
             return;

@@ -1,0 +1,224 @@
+//! Three gateways with one limit and uneven load: what they admit together, as the upstream sees it.
+//!
+//! A window begins with the first request after the last one ended, wherever that is, so nobody's clock
+//! tells where it begins. Two things do without: every answer says how many are left, and each number may
+//! come once a window; and windows of this length fit so many times between the first and the last request.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::{Value, json};
+
+use super::limits_load::{Load, Sample, Stream, statuses};
+use super::limits_servers::{Kind, Servers};
+use super::{gateway, target};
+use crate::World;
+use crate::gateway::{Gateway, POLL};
+use crate::value::merge;
+
+/// A gateway for each; how many clients it has, of ten.
+const CLIENTS: [usize; 3] = [7, 2, 1];
+/// Each client sends a hundred a second, and so asks far more than there is.
+const EVERY: Duration = Duration::from_millis(10);
+/// A machine that is busy with other things sees the windows it has to well within this.
+const LIMIT: Duration = Duration::from_secs(200);
+/// So many windows have to be exhausted: the second shows that the first one ended.
+const WINDOWS: usize = 2;
+const MILLISECOND: Duration = Duration::from_millis(1);
+/// No test waits for Redis that long unless it is not there.
+const DEADLINE_MS: u64 = 10_000;
+
+/// A limit of so many in a window of so many seconds.
+#[derive(Clone, Copy)]
+struct Quota {
+    name: &'static str,
+    limit: usize,
+    window: u64,
+}
+
+const SHORT: [Quota; 2] = [
+    Quota {
+        name: "exact-1",
+        limit: 60,
+        window: 1,
+    },
+    Quota {
+        name: "exact-10",
+        limit: 400,
+        window: 10,
+    },
+];
+const LONG: [Quota; 3] = [
+    SHORT[0],
+    SHORT[1],
+    Quota {
+        name: "exact-60",
+        limit: 2_000,
+        window: 60,
+    },
+];
+
+/// As many windows as a test has time for.
+pub(super) async fn few(world: Arc<World>) -> Result<()> {
+    windows(&world, &SHORT).await.map(drop)
+}
+
+/// With windows of a minute, too.
+pub(super) async fn many(world: Arc<World>) -> Result<Vec<Admitted>> {
+    windows(&world, &LONG).await
+}
+
+/// What became of a limit.
+pub(super) struct Admitted {
+    quota: Quota,
+    asked: usize,
+    admitted: usize,
+    windows: usize,
+}
+
+impl fmt::Display for Admitted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Quota {
+            name,
+            limit,
+            window,
+        } = self.quota;
+        let (asked, admitted, windows) = (self.asked, self.admitted, self.windows);
+        write!(
+            f,
+            "{name}: {limit} in {window} s; {asked} asked, {admitted} admitted in {windows} windows"
+        )
+    }
+}
+
+async fn windows(world: &Arc<World>, quotas: &[Quota]) -> Result<Vec<Admitted>> {
+    let servers = Servers::start(world, Kind::Single, &[]).await?;
+    let resources = routes(world, &servers, quotas)?;
+    let mut gateways = Vec::new();
+    for number in 0..CLIENTS.len() {
+        let name = format!("windows-{number}");
+        gateways.push(gateway(world, &name, &json!({}), resources.clone()).await?);
+    }
+    let mut streams = Vec::new();
+    for quota in quotas {
+        for (gateway, clients) in gateways.iter().zip(CLIENTS) {
+            streams.push(Stream {
+                target: target(gateway)?,
+                path: quota.path(),
+                clients,
+                every: EVERY,
+            });
+        }
+    }
+    let (calls, begun) = (servers.calls()?, Instant::now());
+    let load = Load::start(&streams);
+    exhausted(&load, quotas, &gateways).await?;
+    let samples = load.stop().await;
+    let calls = servers.calls()? - calls;
+    // Those that come first may find that Redis does not know the script, and say it.
+    let most: usize = streams.iter().map(|stream| stream.clients).sum();
+    ensure!(
+        (samples.len()..=samples.len() + most).contains(&usize::try_from(calls)?),
+        "{calls} calls of scripts for {} requests",
+        samples.len()
+    );
+    for gateway in gateways {
+        ensure!(gateway.stop().await?.success(), "a gateway failed");
+    }
+    let mut out = Vec::new();
+    for (at, quota) in quotas.iter().enumerate() {
+        let own = samples
+            .iter()
+            .filter(|sample| sample.stream / CLIENTS.len() == at);
+        let own: Vec<Sample> = own.copied().collect();
+        let arrived = world.upstreams.recorder.tally(quota.name);
+        let admitted = quota.judge(&own, begun, &arrived);
+        out.push(admitted.with_context(|| format!("{}: {:?}", quota.name, statuses(own.iter())))?);
+    }
+    Ok(out)
+}
+
+fn routes(world: &World, servers: &Servers, quotas: &[Quota]) -> Result<Value> {
+    let echo = world.upstreams.address("echo")?.to_string();
+    let each = quotas.iter().map(|quota| {
+        let mut conf = json!({ "count": quota.limit, "time_window": quota.window });
+        merge(&mut conf, &servers.policy());
+        merge(&mut conf, &servers.deadline(DEADLINE_MS));
+        json!({
+            "id": quota.name, "uri": quota.path(),
+            "plugins": { "limit-count": conf }, "upstream": { "nodes": { &echo: 1 } },
+        })
+    });
+    Ok(json!({ "routes": each.collect::<Vec<_>>() }))
+}
+
+/// Waits until each limit has been reached in some windows.
+async fn exhausted(load: &Load, quotas: &[Quota], gateways: &[Gateway]) -> Result<()> {
+    let reached = |at: usize| {
+        let samples = load.samples();
+        let last = samples.iter().filter(|sample| {
+            sample.stream / CLIENTS.len() == at && sample.status == 200 && sample.left == Some(0)
+        });
+        last.count()
+    };
+    let start = Instant::now();
+    while !(0..quotas.len()).all(|at| reached(at) >= WINDOWS) {
+        let reached: Vec<usize> = (0..quotas.len()).map(reached).collect();
+        ensure!(
+            start.elapsed() < LIMIT,
+            "limits were reached in {reached:?} windows\n{}",
+            gateways[0].last_lines(10)
+        );
+        tokio::time::sleep(POLL).await;
+    }
+    Ok(())
+}
+
+impl Quota {
+    fn path(&self) -> String {
+        format!("/tally/{}", self.name)
+    }
+
+    /// No window has let more pass than its limit, and those that refused have let pass just that.
+    fn judge(&self, samples: &[Sample], begun: Instant, arrived: &[Instant]) -> Result<Admitted> {
+        let mut times = vec![0_usize; self.limit];
+        for sample in samples {
+            match (sample.status, sample.left) {
+                (200, Some(left)) if left < self.limit as u64 => {
+                    times[usize::try_from(left)?] += 1;
+                }
+                (503, Some(0)) => {}
+                _ => bail!("neither admitted nor refused: {sample:?}"),
+            }
+        }
+        let admitted: usize = times.iter().sum();
+        ensure!(
+            arrived.len() == admitted,
+            "the upstream got {} requests, {admitted} were answered",
+            arrived.len()
+        );
+        let (fewest, most) = (times[0], times[self.limit - 1]);
+        ensure!(
+            times.is_sorted_by(|few, many| few <= many) && fewest >= WINDOWS,
+            "windows count down from {}: so often each was left: {times:?}",
+            self.limit
+        );
+        // By the upstream's clock: no two windows can begin within one, which Redis counts in milliseconds.
+        let took = *arrived.last().context("nothing arrived")? - begun;
+        let window = Duration::from_secs(self.window) - 2 * MILLISECOND;
+        let fit = usize::try_from(took.as_millis() / window.as_millis())? + 1;
+        ensure!(
+            most <= fit && arrived.len() <= fit * self.limit,
+            "{} arrived in {took:?}",
+            arrived.len()
+        );
+        Ok(Admitted {
+            quota: *self,
+            asked: samples.len(),
+            admitted,
+            windows: most,
+        })
+    }
+}
