@@ -13,6 +13,7 @@
 //! ```
 
 mod env;
+mod hidden;
 mod json;
 mod scalar;
 mod tree;
@@ -29,6 +30,7 @@ use serde_json::{Map, Value};
 use tree::Spot;
 
 pub use env::substitute_env;
+pub use hidden::{Filling, Hidden};
 
 /// Longest text that is read, in bytes. Some 100 000 routes; a longer file is more likely the
 /// wrong file, and its tree would not fit a small machine.
@@ -51,6 +53,8 @@ pub struct Document {
     root: Spot,
     /// Children of one container lie side by side, in the order of the value's own children.
     spots: Vec<Spot>,
+    /// What came from the environment.
+    hidden: Hidden,
 }
 
 /// Reads one YAML document. Nothing but comments is an empty mapping.
@@ -70,7 +74,30 @@ pub fn read_yaml(text: &[u8], file: &str) -> Result<Document, Problems> {
         value,
         root,
         spots,
+        hidden: Hidden::default(),
     })
+}
+
+/// Reads one YAML document with values from the environment, which errors will not show.
+///
+/// # Errors
+/// As [`substitute_env`] and [`read_yaml`].
+pub fn read_filled(
+    text: &str,
+    env: &dyn Fn(&str) -> Option<String>,
+    file: &str,
+) -> Result<Document, Problems> {
+    let filling = Filling::new(env);
+    let filled = substitute_env(text, &|name| filling.get(name), file)?;
+    let read = read_yaml(filled.as_bytes(), file);
+    let hidden = filling.into_hidden();
+    match read {
+        Ok(document) => Ok(document.hiding(hidden)),
+        Err(mut problems) => {
+            hidden.mask(&mut problems);
+            Err(problems)
+        }
+    }
 }
 
 /// Reads one JSON text, strictly: no comments, no trailing commas, no duplicate names. Nothing but
@@ -88,10 +115,23 @@ pub fn read_json(text: &[u8], file: &str) -> Result<Document, Problems> {
         value,
         root,
         spots,
+        hidden: Hidden::default(),
     })
 }
 
 impl Document {
+    /// Errors about this text will not show these.
+    #[must_use]
+    pub fn hiding(mut self, hidden: Hidden) -> Document {
+        self.hidden = hidden;
+        self
+    }
+
+    /// Puts the names of variables where problems tell what came from them.
+    pub fn mask(&self, problems: &mut Problems) {
+        self.hidden.mask(problems);
+    }
+
     /// What was read.
     pub fn value(&self) -> &Value {
         &self.value
@@ -141,6 +181,7 @@ impl Document {
     /// Fills in the file and the place of each problem that has none. `prefix` is put before the
     /// problem's own path: `routes[3]` for a problem inside the fourth route.
     pub fn locate(&self, problems: &mut Problems, prefix: &str) {
+        self.mask(problems);
         for problem in problems.iter_mut() {
             if problem.place.is_some() || problem.file.as_ref().is_some_and(|f| *f != self.file) {
                 continue;

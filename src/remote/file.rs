@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::client::Failed;
 use crate::changes::{Format, Ids, MOST_REQUESTS};
-use crate::document::{Document, MAX_TEXT, read_json, read_yaml, substitute_env};
+use crate::document::{Document, MAX_TEXT, read_filled, read_json};
 
 /// A file that was read, and the order in it.
 pub(super) struct Read {
@@ -114,8 +114,7 @@ pub(super) fn document(path: &Path) -> Result<Document, Failed> {
     }
     let text =
         String::from_utf8(bytes).map_err(|_| Failed::Text(format!("{name}: is no UTF-8 text")))?;
-    let filled = substitute_env(&text, &|name| std::env::var(name).ok(), &name)?;
-    Ok(read_yaml(filled.as_bytes(), &name)?)
+    Ok(read_filled(&text, &|name| std::env::var(name).ok(), &name)?)
 }
 
 /// The lines of a file.

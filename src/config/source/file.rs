@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 
 use super::{Batch, Update, json_env};
 use crate::config::decode::{fingerprint, split};
-use crate::document::{Document, MAX_TEXT, read_json, read_yaml, substitute_env};
+use crate::document::{Document, Filling, MAX_TEXT, read_filled, read_json, read_yaml};
 
 mod watch;
 
@@ -198,9 +198,7 @@ impl FileSource {
             )),
             Format::Yaml => {
                 let document = match std::str::from_utf8(bytes) {
-                    Ok(text) => {
-                        read_yaml(substitute_env(text, &*self.env, &name)?.as_bytes(), &name)?
-                    }
+                    Ok(text) => read_filled(text, &*self.env, &name)?,
                     // The reader says where the bad bytes are.
                     Err(_) => read_yaml(bytes, &name)?,
                 };
@@ -227,7 +225,9 @@ impl FileSource {
         }
         let mut filled = document.value().clone();
         let mut out = Problems::default();
-        json_env::fill(&mut filled, &*self.env, &mut out);
+        let filling = Filling::new(&*self.env);
+        json_env::fill(&mut filled, &|name| filling.get(name), &mut out);
+        let document = document.hiding(filling.into_hidden());
         document.locate(&mut out, "");
         out.into_result()?;
         batch(document, Some(filled))

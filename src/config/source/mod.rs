@@ -76,6 +76,7 @@ impl Batch {
         if problems.is_empty() {
             return;
         }
+        self.document.mask(problems);
         let mut paths = std::collections::HashMap::new();
         for (key, slot) in &self.resources {
             paths.insert(key.to_string(), slot);
