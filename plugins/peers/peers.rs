@@ -1,0 +1,258 @@
+//! A gateway and its peers: what runs beside the requests.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use lockgate_quota::{Away, Tally};
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, watch};
+
+use crate::core::{Core, Move, node_id};
+use crate::figures::Figures;
+use crate::link::Link;
+use crate::members::{Node, Roll};
+use crate::moving;
+use crate::secure::{Identity, Secure, Unusable};
+use crate::serve::serve;
+
+/// Between two looks at what is over.
+const TICK: Duration = Duration::from_millis(50);
+
+/// What a gateway has to know about itself.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Where peers reach it, `host:port`; its name, too.
+    pub name: String,
+    /// How it proves who it is.
+    pub identity: Identity,
+    /// How long a question may take.
+    pub timeout: Duration,
+    /// All gateways, if they never change.
+    pub fixed: Option<Vec<String>>,
+}
+
+/// See the module.
+pub struct Peers {
+    pub(crate) core: Arc<Core>,
+    secure: Arc<Secure>,
+    links: ArcSwap<HashMap<String, Arc<Link>>>,
+    moves: Mutex<Option<mpsc::Receiver<Move>>>,
+    /// The epoch by which all was handed over that had to be.
+    handed: watch::Sender<u64>,
+    closed: watch::Sender<bool>,
+    pub(crate) timeout: Duration,
+    pub(crate) node: u64,
+    pub(crate) tally: Tally,
+    /// Limits for which there was no room.
+    pub(crate) full: AtomicU64,
+}
+
+impl fmt::Debug for Peers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Peers({})", self.core.name)
+    }
+}
+
+/// Who counts something.
+pub(crate) enum Owner {
+    Me,
+    Other(Arc<Link>),
+}
+
+impl Peers {
+    /// A gateway that knows nobody yet, unless its peers never change. Nothing is connected.
+    ///
+    /// # Errors
+    /// When certificates or secret cannot be used.
+    pub fn new(setup: Setup) -> Result<Peers, Unusable> {
+        let run = rand::random::<u64>().max(1);
+        let (core, moves) = Core::new(&setup.name, run, setup.fixed.is_some());
+        let secure = Arc::new(Secure::new(&setup.identity)?);
+        if let Some(names) = setup.fixed {
+            let node = |name: String| Node {
+                // Which start of it is not known, and makes no difference.
+                run: if name == setup.name { run } else { 0 },
+                name,
+                weight: 1,
+                revision: 1,
+            };
+            core.see_fixed(Roll::new(1, names.into_iter().map(node).collect()));
+        }
+        Ok(Peers {
+            node: node_id(&core.name, core.run),
+            core,
+            secure,
+            links: ArcSwap::default(),
+            moves: Mutex::new(Some(moves)),
+            handed: watch::Sender::new(0),
+            closed: watch::Sender::new(false),
+            timeout: setup.timeout,
+            tally: Tally::default(),
+            full: AtomicU64::new(0),
+        })
+    }
+
+    /// The name of this gateway, and which start of it this is.
+    pub fn me(&self) -> (&str, u64) {
+        (&self.core.name, self.core.run)
+    }
+
+    /// Who takes part, as of a revision.
+    pub fn see(&self, roll: Roll) {
+        self.core.see(roll);
+    }
+
+    /// Others count on this gateway for so long from now, and not on another in its place.
+    pub fn stand_for(&self, time: Duration) {
+        self.core.stand_for(time);
+    }
+
+    /// Others do not count on it any more.
+    pub fn fall(&self) {
+        self.core.fall();
+    }
+
+    /// How many gateways count: what a share is a part of. At least one.
+    pub fn live(&self) -> usize {
+        self.core.view().live().max(1)
+    }
+
+    /// Numbers for whoever watches.
+    pub fn figures(&self) -> Figures {
+        let view = self.core.view();
+        let (owned, expected) = self.core.ledger.places();
+        let up = self
+            .links
+            .load()
+            .values()
+            .filter(|link| link.is_up())
+            .count();
+        Figures {
+            epoch: view.epoch(),
+            nodes: view.live() as u64,
+            connected: up as u64,
+            owned: owned as u64,
+            expected: expected as u64,
+            bytes: self.core.ledger.bytes() as u64,
+            full: self.full.load(Ordering::Relaxed),
+            ..self.core.tallies.read()
+        }
+    }
+
+    /// Serves peers and keeps connections to them, until [`Peers::close`]. Once.
+    pub async fn run(&self, listener: TcpListener) -> io::Result<()> {
+        let moves = self
+            .moves
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        let Some(moves) = moves else {
+            return Err(io::Error::other("it runs already"));
+        };
+        let closed = self.closed.subscribe();
+        let serving = serve(
+            Arc::clone(&self.core),
+            Arc::clone(&self.secure),
+            listener,
+            closed,
+        );
+        tokio::join!(serving, self.steer(), self.hand_over(moves));
+        Ok(())
+    }
+
+    /// Waits until all counts are handed over, once this gateway has been seen to leave.
+    pub async fn has_left(&self) {
+        let mut handed = self.handed.subscribe();
+        loop {
+            let view = self.core.view();
+            let here = view.me.and_then(|me| view.roll.nodes.get(usize::from(me)));
+            let leaves = here.is_none_or(|node| node.weight == 0);
+            if leaves && *handed.borrow_and_update() >= view.epoch() {
+                return;
+            }
+            if handed.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Ends [`Peers::run`]: the listener is free for another. Questions can still be asked.
+    pub fn close(&self) {
+        self.closed.send_replace(true);
+    }
+
+    /// Keeps links to everybody who is known, and lets time pass.
+    async fn steer(&self) {
+        let mut closed = self.closed.subscribe();
+        loop {
+            self.keep_links();
+            let due = self.core.tick().map_or(TICK, |due| due.min(TICK));
+            tokio::select! {
+                () = tokio::time::sleep(due) => {}
+                _ = closed.wait_for(|closed| *closed) => return,
+            }
+        }
+    }
+
+    fn keep_links(&self) {
+        let latest = self.core.latest();
+        let others = || {
+            latest
+                .nodes
+                .iter()
+                .filter(|node| node.name != self.core.name)
+        };
+        let links = self.links.load();
+        let same =
+            links.len() == others().count() && others().all(|node| links.contains_key(&node.name));
+        if same {
+            return;
+        }
+        let kept = others().map(|node| {
+            let link = links.get(&node.name).cloned();
+            let open = || Arc::new(Link::open(&self.core, &self.secure, &node.name));
+            (node.name.clone(), link.unwrap_or_else(open))
+        });
+        self.links.store(Arc::new(kept.collect()));
+    }
+
+    async fn hand_over(&self, mut moves: mpsc::Receiver<Move>) {
+        let mut closed = self.closed.subscribe();
+        loop {
+            let next = tokio::select! {
+                next = moves.recv() => next,
+                _ = closed.wait_for(|closed| *closed) => return,
+            };
+            let Some(next) = next else { return };
+            let epoch = next.view.epoch();
+            self.keep_links();
+            let links = self.links.load_full();
+            moving::hand_over(&self.core, &links, next).await;
+            self.handed.send_replace(epoch);
+        }
+    }
+
+    /// Who counts a partition.
+    pub(crate) fn owner(&self, partition: usize) -> Result<Owner, Away> {
+        let view = self.core.view();
+        if !self.core.stands() {
+            // It does not know who counts any more.
+            return Err(Away::Known);
+        }
+        let owner = view.owner(partition).ok_or(Away::Known)?;
+        if view.is_mine(partition) {
+            return Ok(Owner::Me);
+        }
+        let links = self.links.load();
+        links
+            .get(&owner.name)
+            .cloned()
+            .map(Owner::Other)
+            .ok_or(Away::Known)
+    }
+}

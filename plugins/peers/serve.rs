@@ -1,0 +1,307 @@
+//! The listener for peers: answers what they ask.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::io::{AsyncWriteExt, WriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::time::{Instant, timeout, timeout_at};
+
+use crate::core::{Core, node_id};
+use crate::figures::Tallies;
+use crate::frame::{Frame, Hello, Question, Reply};
+use crate::ledger::{Asked, EXPECTED};
+use crate::link::{CONNECT_LIMIT, Frames, Lost, WRITE_LIMIT, count_bad, host};
+use crate::place::MOST_NODES;
+use crate::secure::{Secure, Stream};
+use crate::wire::Bad;
+
+/// Connections at once: one of each peer, as many again that are yet to be lost, and some that prove to
+/// be no peers.
+const MOST_CONNECTIONS: usize = 3 * MOST_NODES;
+/// Questions about counts that are expected.
+const MOST_WAITING: usize = 4_096;
+/// Frames that wait to be written to one peer. One that does not read them is given up.
+const MOST_UNREAD: usize = 1_024;
+/// A peer that says nothing for so long is gone: it sends a pulse each second.
+const SILENCE: Duration = Duration::from_secs(10);
+/// How long a gateway that connects may be ahead of what is known here of who takes part.
+const UNKNOWN_LIMIT: Duration = Duration::from_secs(1);
+/// After an error of the listener itself, such as no more open files.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// What connections share.
+struct Shared {
+    core: Arc<Core>,
+    secure: Arc<Secure>,
+    waiting: Arc<Semaphore>,
+    closed: watch::Receiver<bool>,
+}
+
+/// Takes connections until told to close.
+pub(crate) async fn serve(
+    core: Arc<Core>,
+    secure: Arc<Secure>,
+    listener: TcpListener,
+    mut closed: watch::Receiver<bool>,
+) {
+    let shared = Arc::new(Shared {
+        core,
+        secure,
+        waiting: Arc::new(Semaphore::new(MOST_WAITING)),
+        closed: closed.clone(),
+    });
+    let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = closed.wait_for(|closed| *closed) => return,
+        };
+        let (tcp, from) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::warn!(%error, "the listener for peers failed");
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
+        };
+        let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
+            Tallies::one(&shared.core.tallies.refused);
+            continue;
+        };
+        let shared = Arc::clone(&shared);
+        tokio::spawn(async move {
+            let _place = place;
+            let mut closed = shared.closed.clone();
+            tokio::select! {
+                () = connection(&shared, tcp, from) => {}
+                _ = closed.wait_for(|closed| *closed) => {}
+            }
+        });
+    }
+}
+
+/// From the handshake to the end.
+async fn connection(shared: &Shared, tcp: TcpStream, from: SocketAddr) {
+    let core = &shared.core;
+    let greeted = match timeout(CONNECT_LIMIT, greet(shared, tcp)).await {
+        Ok(greeted) => greeted,
+        Err(_) => Err(Lost::Silent),
+    };
+    let (peer, lost) = match greeted {
+        Ok(peer) => {
+            let name = peer.name.clone();
+            (name, peer.run(shared).await)
+        }
+        Err(lost) => {
+            Tallies::one(&core.tallies.refused);
+            (from.to_string(), lost)
+        }
+    };
+    count_bad(core, &lost);
+    if !matches!(lost, Lost::Closed | Lost::Broken(_)) {
+        let cause = std::error::Error::source(&lost).map(ToString::to_string);
+        tracing::warn!(peer, error = %lost, cause, "a connection of a peer ended");
+    }
+}
+
+/// Who asks.
+struct Peer {
+    name: String,
+    run: u64,
+    node: u64,
+    frames: Frames,
+    write: WriteHalf<Stream>,
+}
+
+async fn greet(shared: &Shared, tcp: TcpStream) -> Result<Peer, Lost> {
+    let core = &shared.core;
+    tcp.set_nodelay(true).map_err(Lost::Connect)?;
+    let stream = shared.secure.take(tcp).await.map_err(Lost::Refused)?;
+    let claims = shared.secure.claims(&stream);
+    let (read, mut write) = tokio::io::split(stream);
+    let mut frames = Frames::new(read);
+    let Frame::Hello(hello) = frames.next().await? else {
+        return Err(Lost::Bad(Bad::Word(1)));
+    };
+    claims.check(host(&hello.name)).map_err(Lost::Refused)?;
+    // Only who takes part: certificates of the same authority may have other uses.
+    let until = Instant::now() + UNKNOWN_LIMIT;
+    let mut turns = core.turns();
+    while core.latest().node(&hello.name).is_none() {
+        core.hear(hello.epoch);
+        if !matches!(timeout_at(until, turns.changed()).await, Ok(Ok(()))) {
+            return Err(Lost::Other(hello.name));
+        }
+    }
+    core.hear(hello.epoch);
+    core.was_known(hello.knew);
+    let answer = Frame::Hello(Hello {
+        name: core.name.clone(),
+        run: core.run,
+        knew: 0,
+        epoch: core.view().epoch(),
+    });
+    write
+        .write_all(&answer.write())
+        .await
+        .map_err(Lost::Broken)?;
+    write.flush().await.map_err(Lost::Broken)?;
+    Ok(Peer {
+        node: node_id(&hello.name, hello.run),
+        name: hello.name,
+        run: hello.run,
+        frames,
+        write,
+    })
+}
+
+impl Peer {
+    async fn run(mut self, shared: &Shared) -> Lost {
+        let (out, unwritten) = mpsc::channel(MOST_UNREAD);
+        let writer = tokio::spawn(write_all(self.write, unwritten));
+        let node = (self.node, self.name, self.run);
+        let lost = loop {
+            let frame = match timeout(SILENCE, self.frames.next()).await {
+                Ok(Ok(Frame::Asks { epoch, asks })) => (epoch, asks),
+                Ok(Ok(_)) => break Lost::Bad(Bad::Word(0)),
+                Ok(Err(lost)) => break lost,
+                Err(_) => break Lost::Silent,
+            };
+            let (epoch, asks) = frame;
+            shared.core.hear(epoch);
+            let answers = answers(shared, &node, epoch, asks, &out);
+            // Answered even without an answer: it is a sign of life.
+            let epoch = shared.core.view().epoch();
+            let frame = Frame::Answers { epoch, answers }.write();
+            if out.try_send(frame).is_err() {
+                break Lost::Silent;
+            }
+        };
+        writer.abort();
+        lost
+    }
+}
+
+/// What can be said at once; the rest follows by itself.
+fn answers(
+    shared: &Shared,
+    (node, name, run): &(u64, String, u64),
+    epoch: u64,
+    asks: Vec<(u64, Question)>,
+    out: &mpsc::Sender<Vec<u8>>,
+) -> Vec<(u64, Reply)> {
+    let core = &shared.core;
+    let mut answers = Vec::with_capacity(asks.len());
+    for (number, question) in asks {
+        let asked = match question {
+            Question::Hand(by, parts) => Asked::Answered(core.take_over(by, parts)),
+            Question::Done(by, fresh) => {
+                core.is_done(name, *run, by, fresh);
+                Asked::Answered(Reply::Done(true))
+            }
+            question => match core.ask(*node, epoch, &question) {
+                Asked::Expected => {
+                    let waits = Waits {
+                        core: Arc::clone(core),
+                        node: *node,
+                        epoch,
+                        number,
+                        question,
+                        out: out.clone(),
+                    };
+                    match Arc::clone(&shared.waiting).try_acquire_owned() {
+                        Ok(place) => {
+                            tokio::spawn(async move {
+                                let _place = place;
+                                waits.run().await;
+                            });
+                            continue;
+                        }
+                        Err(_) => Asked::Answered(Reply::Later),
+                    }
+                }
+                asked => asked,
+            },
+        };
+        if let Asked::Answered(reply) = asked {
+            count(core, &reply);
+            answers.push((number, reply));
+        }
+    }
+    answers
+}
+
+fn count(core: &Core, reply: &Reply) {
+    match reply {
+        Reply::Granted(grant) => {
+            let granted = &core.tallies.granted;
+            granted.fetch_add(grant.permits, Ordering::Relaxed);
+        }
+        Reply::Moved | Reply::Later => Tallies::one(&core.tallies.moved),
+        _ => {}
+    }
+    Tallies::one(&core.tallies.answered);
+}
+
+/// A question about counts that are on their way.
+struct Waits {
+    core: Arc<Core>,
+    node: u64,
+    epoch: u64,
+    number: u64,
+    question: Question,
+    out: mpsc::Sender<Vec<u8>>,
+}
+
+impl Waits {
+    async fn run(self) {
+        let reply = wait_for(&self.core, self.node, self.epoch, &self.question).await;
+        count(&self.core, &reply);
+        let frame = Frame::Answers {
+            epoch: self.core.view().epoch(),
+            answers: vec![(self.number, reply)],
+        };
+        // A peer that does not read is given up by who reads it.
+        let _ = self.out.try_send(frame.write());
+    }
+}
+
+/// The answer, when what is expected has come, or does not come.
+pub(crate) async fn wait_for(core: &Core, node: u64, epoch: u64, question: &Question) -> Reply {
+    let until = Instant::now() + EXPECTED;
+    let mut changes = core.ledger.changes();
+    loop {
+        changes.mark_unchanged();
+        match core.ask(node, epoch, question) {
+            Asked::Answered(reply) => return reply,
+            Asked::Expected => {
+                if !matches!(timeout_at(until, changes.changed()).await, Ok(Ok(()))) {
+                    return Reply::Later;
+                }
+            }
+        }
+    }
+}
+
+/// Writes frames, all that wait in one go.
+async fn write_all(mut write: WriteHalf<Stream>, mut frames: mpsc::Receiver<Vec<u8>>) {
+    while let Some(mut bytes) = frames.recv().await {
+        while bytes.len() < crate::frame::LONGEST
+            && let Ok(more) = frames.try_recv()
+        {
+            bytes.extend_from_slice(&more);
+        }
+        let written = timeout(WRITE_LIMIT, async {
+            write.write_all(&bytes).await?;
+            write.flush().await
+        });
+        if !matches!(written.await, Ok(Ok(()))) {
+            // Whoever reads notices that nobody takes frames any more.
+            return;
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! Peers that are none, and peers that do not answer.
+
+use std::time::Duration;
+
+use lockgate_quota::Away;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::certs::Authority;
+use super::rig::{Gate, Rig, secret, until, until_asked};
+use crate::core::{Core, node_id};
+use crate::frame::{Charged, Frame, Hello, Question, Reply};
+use crate::ledger::Asked;
+use crate::members::{Node, Roll};
+use crate::place::KeyId;
+use crate::secure::{Identity, Secure, Unusable};
+
+/// Two gateways, and one that does not belong to them though it is on the roll.
+async fn stranger(identity: [Identity; 3]) {
+    let mut rig = Rig::new();
+    for identity in identity {
+        rig.add(identity).await;
+    }
+    rig.publish();
+    until(|| rig.members[0].figures().connected == 1 && rig.members[1].figures().connected == 1)
+        .await;
+    until(|| rig.members[0].figures().refused > 1 && rig.members[2].figures().refused > 1).await;
+    assert_eq!(rig.members[2].figures().connected, 0);
+    assert_eq!(rig.members[0].figures().connected, 1);
+}
+
+#[tokio::test]
+async fn another_secret_is_refused_both_ways() {
+    let other = Identity::Secret("another secret of some length".to_owned());
+    stranger([secret(), secret(), other]).await;
+}
+
+#[tokio::test]
+async fn another_authority_is_refused_both_ways() {
+    let (ours, other) = (Authority::new("ours"), Authority::new("other"));
+    let hosts = ["127.0.0.1"];
+    stranger([
+        ours.identity("a", &hosts),
+        ours.identity("b", &hosts),
+        other.identity("c", &hosts),
+    ])
+    .await;
+}
+
+#[tokio::test]
+async fn a_certificate_of_another_host_is_refused_both_ways() {
+    let ours = Authority::new("hosts");
+    stranger([
+        ours.identity("a", &["gateway.test", "127.0.0.1"]),
+        ours.identity("b", &["127.0.0.1"]),
+        ours.identity("c", &["127.0.0.2", "gateway.test"]),
+    ])
+    .await;
+}
+
+#[tokio::test]
+async fn a_secret_does_not_meet_certificates() {
+    let ours = Authority::new("mixed");
+    stranger([
+        ours.identity("a", &["127.0.0.1"]),
+        ours.identity("b", &["127.0.0.1"]),
+        secret(),
+    ])
+    .await;
+}
+
+#[tokio::test]
+async fn noise_ends_nothing_but_its_connection() {
+    let rig = Rig::of(2, |_| secret()).await;
+    let name = &rig.members[0].name;
+    for noise in [
+        b"GET / HTTP/1.1\r\n\r\n".to_vec(),
+        vec![0; 100_000],
+        vec![0x16; 5],
+    ] {
+        let mut tcp = TcpStream::connect(name).await.unwrap();
+        let _ = tcp.write_all(&noise).await;
+        let _ = tcp.shutdown().await;
+        let mut rest = Vec::new();
+        let _ = tcp.read_to_end(&mut rest).await;
+    }
+    // Who knows the secret, too.
+    let secure = Secure::new(&secret()).unwrap();
+    let hello = |name: &str| {
+        Frame::Hello(Hello {
+            name: name.to_owned(),
+            run: 7,
+            knew: 0,
+            epoch: 0,
+        })
+        .write()
+    };
+    let asks = Frame::Asks {
+        epoch: 1,
+        asks: Vec::new(),
+    }
+    .write();
+    let whole = [hello(&rig.members[1].name), vec![0, 0, 0, 9], vec![7; 9]].concat();
+    let long = [hello(&rig.members[1].name), vec![0xff; 64]].concat();
+    for bytes in [hello("somebody:1"), asks, whole, long] {
+        let tcp = TcpStream::connect(name).await.unwrap();
+        let mut stream = secure.dial(tcp, "127.0.0.1").await.unwrap();
+        let _ = stream.write_all(&bytes).await;
+        let mut rest = Vec::new();
+        let _ = stream.read_to_end(&mut rest).await;
+    }
+    let figures = rig.members[0].figures();
+    assert!(
+        figures.refused >= 4 && figures.bad_frames >= 2,
+        "{figures:?}"
+    );
+    for at in [0, 1] {
+        assert_eq!(rig.burst(&[0, 1], &rig.keys_of(at, 1)[0], 10, 10).await, 10);
+    }
+}
+
+#[tokio::test]
+async fn a_frozen_peer_costs_its_deadline_a_few_times() {
+    let mut rig = Rig::new().patient(Duration::from_millis(200));
+    for _ in 0..2 {
+        rig.add(secret()).await;
+    }
+    rig.publish();
+    rig.settled().await;
+    let key = rig.keys_of(1, 1).remove(0);
+    until_asked(|| async { rig.check(0, &key, 1_000).await.is_ok() }).await;
+    rig.members[1].gate.send_replace(Gate::Frozen);
+    until_asked(|| async { matches!(rig.check(0, &key, 1_000).await, Err(Away::Known)) }).await;
+    // From now on nearly nobody waits: a probe each fifth of a second, or longer.
+    rig.members[1].gate.send_replace(Gate::Open);
+    until_asked(|| async { rig.check(0, &key, 1_000).await.is_ok() }).await;
+}
+
+#[test]
+fn what_cannot_be_used_is_refused() {
+    let short = Identity::Secret("0123456789abcde".to_owned());
+    assert!(matches!(Secure::new(&short), Err(Unusable::Secret)));
+    let nowhere = Identity::Certificate {
+        ca: "/nowhere/ca.pem".into(),
+        cert: "/nowhere/cert.pem".into(),
+        key: "/nowhere/key.pem".into(),
+    };
+    let Err(error) = Secure::new(&nowhere) else {
+        panic!()
+    };
+    assert_eq!(error.to_string(), "cannot use `/nowhere/ca.pem`");
+}
+
+#[tokio::test]
+async fn an_owner_that_is_behind_stops_granting() {
+    let node = |name: &str| Node {
+        name: name.to_owned(),
+        run: 1,
+        weight: 1,
+        revision: 1,
+    };
+    let (core, _moves) = Core::new("a", 1, false);
+    core.stand_for(Duration::from_secs(60));
+    core.see(Roll::new(5, vec![node("a")]));
+    let charge = Charged {
+        key: KeyId::of("k"),
+        law: super::rig::law(10),
+        cost: 1,
+    };
+    let question = Question::Check([charge].into_iter().collect());
+    let b = node_id("b", 1);
+    let granted = |asked| matches!(asked, Asked::Answered(Reply::Verdict(_)));
+    assert!(granted(core.ask(b, 5, &question)));
+    assert!(granted(core.ask(b, 3, &question)));
+    // Somebody acts by a later one that is not known here. Who acts by it asks the right one.
+    core.hear(9);
+    assert_eq!(core.ask(b, 5, &question), Asked::Answered(Reply::Later));
+    assert!(granted(core.ask(b, 9, &question)));
+    core.see(Roll::new(9, vec![node("b")]));
+    assert_eq!(core.ask(b, 9, &question), Asked::Answered(Reply::Moved));
+    // Who asks knows better again: it may be here in a moment.
+    assert_eq!(core.ask(b, 11, &question), Asked::Expected);
+}
