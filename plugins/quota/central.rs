@@ -89,7 +89,7 @@ impl Central {
     pub async fn lease(&self, asks: &[Ask], now: Nanos) -> Vec<Result<Grant, Away>> {
         // One connection carries all of them, and writes what is there in one go.
         let each = asks.iter().map(|ask| async move {
-            let command = |text| lease_command(&self.lease, ask, &self.node, text);
+            let command = |text| lease_command(&self.lease, ask, &self.node, (text, None));
             let value = self.ask(&command, now).await?;
             self.read(read_grant(&value), now)
         });
@@ -110,6 +110,14 @@ impl Central {
             gone += u64::from(matches!(value, Value::Int(n) if n > 0));
         }
         Ok(gone)
+    }
+
+    /// Asks for permits as some node and at some time, on the same server.
+    #[cfg(test)]
+    pub(crate) async fn lease_as(&self, node: u64, ask: &Ask, clock: Option<u64>) -> Grant {
+        let node = node.to_string();
+        let command = |text| lease_command(&self.lease, ask, &node, (text, clock));
+        read_grant(&self.ask(&command, 0).await.unwrap()).unwrap()
     }
 
     async fn look(&self, key: &str, law: Law, now: Nanos) -> Result<Standing, Away> {
@@ -291,7 +299,13 @@ fn cost(charge: &Charge) -> i64 {
     i64::try_from(charge.cost.min(1 << 53)).unwrap_or(i64::MAX)
 }
 
-fn lease_command(script: &Script, ask: &Ask, node: &str, text: bool) -> Cmd {
+/// `text` and, in tests, the time by another clock than the server's.
+fn lease_command(
+    script: &Script,
+    ask: &Ask,
+    node: &str,
+    (text, clock): (bool, Option<u64>),
+) -> Cmd {
     let (law, limit, window) = ask.law.words();
     let mut command = script.command(2, text);
     command.arg(&ask.key).arg(book_of(&ask.key));
@@ -301,7 +315,8 @@ fn lease_command(script: &Script, ask: &Ask, node: &str, text: bool) -> Cmd {
     }
     command.arg(ask.most.unwrap_or(0));
     let keeps = u64::try_from(ask.keeps.as_micros()).unwrap_or(u64::MAX);
-    command.arg(keeps).arg("");
+    command.arg(keeps);
+    command.arg(clock.map_or_else(String::new, |us| us.to_string()));
     command
 }
 

@@ -98,7 +98,7 @@ impl Count {
             }
             Law::Log { limit, window } => {
                 let mut times = self.times(micros(window), now);
-                // More than the limit says no more than the limit.
+                // Debt is bounded, and so is memory.
                 let room = limit.saturating_mul(2).saturating_sub(times.len() as u64);
                 times.extend((0..cost.min(limit).min(room)).map(|_| now));
                 Count::Log(times)
@@ -265,7 +265,7 @@ impl Count {
     fn look_log(&self, limit: u64, window: u64, cost: u64, now: Micros) -> Look {
         let times = self.times(window, now);
         let free = limit.saturating_sub(times.len() as u64);
-        let passes = cost <= free;
+        let passes = times.len() as u64 <= limit && cost <= free;
         let retry = if passes {
             Some(0)
         } else if cost > limit {

@@ -46,6 +46,22 @@ struct Given {
     ends: Micros,
 }
 
+/// What there is to say before a window has begun.
+fn no_window(law: Law, now: Micros) -> Grant {
+    let all = Count::Nothing.look(law, 0, now);
+    let reset = Duration::from_micros(all.reset);
+    Grant {
+        permits: 0,
+        left: all.remaining,
+        reset,
+        retry: Duration::ZERO,
+        good: reset,
+        mark: all.mark,
+        nodes: 0,
+        others: 0,
+    }
+}
+
 impl Account {
     /// Charges a request if it passes. For several limits, [`Account::look`] at all first.
     pub fn check(&mut self, law: Law, cost: u64, now: Micros) -> Outcome {
@@ -93,6 +109,11 @@ impl Account {
     /// Hands out permits.
     pub fn grant(&mut self, node: u64, ask: &Ask, now: Micros) -> Grant {
         let law = ask.law;
+        let fixed = matches!(law, Law::Fixed { .. });
+        if fixed && ask.want == 0 && ask.over == 0 && !self.is_counted(law, now) {
+            // No window runs, and none begins because of what is given back to another.
+            return no_window(law, now);
+        }
         let good = self.turn(ask, now);
         let mine = self.holders.iter().position(|held| held.node == node);
         let others = self.holders.iter().filter(|held| held.node != node);

@@ -4,6 +4,7 @@ mod checks;
 mod cluster;
 mod faults;
 mod leases;
+mod model;
 mod places;
 mod rig;
 mod sentinel;

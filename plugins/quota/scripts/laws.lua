@@ -100,7 +100,19 @@ function laws.sliding.settle(key, more, _, window, mark)
   laws.sliding.keep(key, number, before, count, left + window)
 end
 
--- A time for each request.
+-- A time for each request. Those of one moment have different names, whichever of them were taken back.
+function laws.log.add(key, many, window)
+  redis.call('ZREMRANGEBYSCORE', key, '-inf', whole(now - window))
+  local last = 0
+  for _, name in ipairs(redis.call('ZRANGEBYSCORE', key, whole(now), whole(now))) do
+    last = math.max(last, tonumber(string.match(name, ':(%d+)$')))
+  end
+  for i = 1, many do
+    redis.call('ZADD', key, whole(now), whole(now) .. ':' .. whole(last + i))
+  end
+  redis.call('PEXPIRE', key, ms(window))
+end
+
 function laws.log.look(key, cost, limit, window)
   local since = '(' .. whole(now - window)
   local count = redis.call('ZCOUNT', key, since, '+inf')
@@ -115,11 +127,7 @@ function laws.log.look(key, cost, limit, window)
     return false, math.max(0, limit - count), math.max(0, retry), retry, now
   end
   return true, limit - count - cost, window, 0, now, function()
-    redis.call('ZREMRANGEBYSCORE', key, '-inf', whole(now - window))
-    for i = 1, cost do
-      redis.call('ZADD', key, whole(now), whole(now) .. ':' .. whole(count + i))
-    end
-    redis.call('PEXPIRE', key, ms(window))
+    laws.log.add(key, cost, window)
   end
 end
 
@@ -129,12 +137,9 @@ function laws.log.settle(key, more, limit, window, mark)
     if #mine > 0 then redis.call('ZREM', key, unpack(mine)) end
     return
   end
-  local count = redis.call('ZCARD', key)
-  -- More than the limit says no more than the limit.
-  for i = 1, math.min(more, limit) do
-    redis.call('ZADD', key, whole(now), whole(now) .. ':' .. whole(count + i))
-  end
-  redis.call('PEXPIRE', key, ms(window))
+  -- Debt is bounded: who got one dear answer is not remembered without end.
+  local count = redis.call('ZCOUNT', key, '(' .. whole(now - window), '+inf')
+  laws.log.add(key, math.min(more, limit, math.max(0, 2 * limit - count)), window)
 end
 
 -- When the next request would be due if all came evenly.

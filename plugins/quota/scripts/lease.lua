@@ -22,7 +22,11 @@ for i = 1, #kept, 2 do
   else nodes[kept[i]] = kept[i + 1] end
 end
 if windows then
-  local _, _, left, _, mark = law.look(key, 0, limit, window)
+  local _, free, left, _, mark = law.look(key, 0, limit, window)
+  if wanted == 0 and over == 0 and redis.call('EXISTS', key) == 0 then
+    -- No window runs, and none begins because of what is given back to another.
+    return { 0, free, left, 0, math.max(0, left - 1000), mark, 0, 0 }
+  end
   if redis.call('EXISTS', key) == 0 or not last or math.abs(mark - last) > 5000 then
     -- Another window. A node that came in the last one is likely to come again: the first must not
     -- take half.
