@@ -15,6 +15,7 @@ mod limits;
 pub(crate) mod limits_chaos;
 mod limits_faults;
 mod limits_load;
+mod limits_nodes;
 mod limits_servers;
 mod limits_verdict;
 mod limits_windows;
@@ -153,6 +154,10 @@ pub(crate) const ALL: &[(&str, Scenario)] = &[
     ("limits while a master of a cluster dies", |w| {
         Box::pin(limits_chaos::cluster(w))
     }),
+    (
+        "of three gateways with one limit one dies or freezes",
+        |w| Box::pin(limits_nodes::three(w)),
+    ),
     ("a half-written file is ignored", |w| {
         Box::pin(files::half_written(w))
     }),
