@@ -5,13 +5,13 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 # Every verb is a sequence; cargo itself uses the cores.
 .NOTPARALLEL:
-.PHONY: help run test quick fmt lint unit cases ci docs bench micro load instructions memory silent targets count edits config-bench clients smoke fuzz fuzz-lanes chaos deny conformance setup
+.PHONY: help run test quick fmt lint unit cases ci docs bench micro load instructions memory silent targets count edits config-bench limit-bench clients smoke fuzz fuzz-lanes chaos deny conformance setup
 
 # conformance: the checkout of APISIX, what of it to replay, and the replayer.
 SUITE ?=
 ONLY ?=
 REPLAY ?= ../shared/conformance/replay.py
-# cases, clients, chaos, load, instructions, memory, silent, edits, config-bench: passed on to the runner.
+# cases, clients, chaos, load, instructions, memory, silent, edits, config-bench, limit-bench: passed on to the runner.
 ARGS ?=
 # clients: a checkout of ADC, which comes from no registry.
 ADC ?=
@@ -91,6 +91,9 @@ edits: ## Twenty edits of the routes a second under load: failed requests and p9
 
 config-bench: ## Writes to served requests and starts, with 10 and 100,000 routes; 500 writes a second under load
 	@bash bench/load/run.sh config $(ARGS)
+
+limit-bench: ## Limits: decisions in memory, a gateway with each mode, calls of Redis; five minutes after the build
+	@bash bench/load/run.sh limits $(ARGS)
 
 smoke: ## Builds the benches unoptimised and runs each once: they still work
 	@bash tests/setup.sh smoke

@@ -9,6 +9,7 @@ if grep -q '^name = "micro"' Cargo.toml; then
   # Without --bench the bench program tests itself: one iteration of each.
   cargo test --workspace --bench micro
 fi
+"${CARGO_TARGET_DIR:-target}/debug/examples/limit-ratios" quick >/dev/null
 # The programs that measure are not run here; at least they parse.
 python3 -c 'import ast, sys; [ast.parse(open(f).read(), f) for f in sys.argv[1:]]' bench/load/*.py
 export PYTHONDONTWRITEBYTECODE=1

@@ -54,6 +54,7 @@ case $purpose in
     need nginx nginx "the upstream of the load tests, and a proxy to compare with"
     need haproxy haproxy "another proxy to compare with"
     need etcd etcd-server "the store that several gateways follow"
+    need redis-server redis-server "the store that several gateways count in"
     need wrk wrk "makes load"
     need valgrind valgrind "counts instructions"
     need python3 python3 "runs the measurements"
