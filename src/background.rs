@@ -2,7 +2,8 @@
 //!
 //! | thread | what it does | priority |
 //! |---|---|---|
-//! | `config` | reads, compiles and swaps the configuration; takes back what was not confirmed | below the workers |
+//! | `config` | reads, compiles and swaps the configuration; takes back what was not confirmed; overrides of limits | below the workers |
+//! | `limits` | gives a successor what limits count in | as the workers |
 //! | `upkeep` | looks names up, closes idle upstream connections | as the workers |
 //! | `readiness` | waits for the listeners, then ends | as the workers |
 
@@ -18,6 +19,7 @@ use crate::changes::pending::Confirmations;
 use crate::config::keeper::Keeper;
 use crate::config::report::SharedReport;
 use crate::config::writer::Writer;
+use crate::limits::keeping::Keeping;
 use crate::load::Source;
 use crate::settings::Settings;
 use crate::upstream::{Lookups, Sweeper};
@@ -33,7 +35,7 @@ pub(crate) fn start_config_thread(
     writer: Writer,
     source: Source,
     keeper: Option<Keeper>,
-    confirmations: Option<Confirmations>,
+    (confirmations, keeping): (Option<Confirmations>, Option<Keeping>),
     report: SharedReport,
 ) -> anyhow::Result<()> {
     let runtime = runtime()?;
@@ -65,7 +67,12 @@ pub(crate) fn start_config_thread(
                         confirmations.run().await;
                     }
                 };
-                tokio::join!(read, writer.run(rx), keep, confirm);
+                let limits = async {
+                    if let Some(keeping) = keeping {
+                        keeping.run().await;
+                    }
+                };
+                tokio::join!(read, writer.run(rx), keep, confirm, limits);
             });
         })?;
     Ok(())
@@ -90,10 +97,11 @@ fn runtime() -> std::io::Result<Runtime> {
     Builder::new_current_thread().enable_all().build()
 }
 
-/// Says that the process is ready once every listener accepts a connection.
+/// Says that the process is ready once every listener accepts a connection, and `first` is done.
 pub(crate) fn start_readiness_thread(
     settings: &Settings,
     listening: Arc<AtomicBool>,
+    first: impl FnOnce() + Send + 'static,
 ) -> anyhow::Result<()> {
     const LOOK: Duration = Duration::from_millis(10);
     let addrs: Vec<SocketAddr> = settings
@@ -113,6 +121,7 @@ pub(crate) fn start_readiness_thread(
             }) {
                 std::thread::sleep(LOOK);
             }
+            first();
             listening.store(true, Ordering::Release);
             tracing::info!("ready");
         })?;

@@ -31,10 +31,13 @@ use crate::config::writer::Writer;
 use crate::control::{Control, Inventory, Place};
 use crate::endpoint::{Api, Endpoint};
 use crate::explain::{self, Rules};
+use crate::limits::keeping::Keeping;
+use crate::limits::{self, Counting, Desk, Memory};
 use crate::load::{Loaded, Purpose, Remote, Source, catalogue, hostname, load, workshop};
 use crate::observe::access_log::{self, AccessLog};
 use crate::observe::config_metrics::ConfigMetrics;
 use crate::observe::error_log;
+use crate::observe::limit_metrics::LimitMetrics;
 use crate::observe::recent::Recent;
 use crate::observe::status::{MetricsPage, StatusPage};
 use crate::open_files;
@@ -102,7 +105,11 @@ pub fn run(config: &Path, upgrade: bool) -> ExitCode {
         RESTART_LIMIT
     };
     let (resolver, lookups) = Resolver::new();
-    let loaded = match load(&settings, Some(resolver), Purpose::Serving { patience }) {
+    let sock = limits::sock(&settings.lockgate.upgrade_sock);
+    let predecessor = upgrade.then_some(&*sock);
+    let Counting { engine, memory } = limits::counting(settings.lockgate.limit_table, predecessor);
+    let serving = Purpose::Serving { patience };
+    let loaded = match load(&settings, Some(resolver), Some(engine), serving) {
         Ok(loaded) => loaded,
         Err((problems, _)) => return refused(&problems),
     };
@@ -117,7 +124,7 @@ pub fn run(config: &Path, upgrade: bool) -> ExitCode {
         .for_each(|warning| tracing::warn!("{warning}"));
     let server = start_server(&settings, server_conf(&settings), upgrade);
     drop(asks);
-    match server.and_then(|server| serve(&settings, loaded, lookups, server)) {
+    match server.and_then(|server| serve(&settings, (loaded, memory), lookups, server)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => ended(&error),
     }
@@ -141,7 +148,7 @@ fn refused(problems: &Problems) -> ExitCode {
 
 fn serve(
     settings: &Settings,
-    loaded: Loaded,
+    (loaded, memory): (Loaded, Option<Memory>),
     lookups: Lookups,
     mut server: Server,
 ) -> anyhow::Result<()> {
@@ -150,9 +157,15 @@ fn serve(
         source,
         rejected,
         metrics,
+        engine,
         remote,
         ..
     } = loaded;
+    let engine = engine.ok_or_else(|| anyhow::anyhow!("limits have nothing to count in"))?;
+    let desk = Desk {
+        engine: Arc::clone(&engine),
+        hostname: hostname().into(),
+    };
     let live = Arc::new(Live::new(graph.snapshot()));
     let stats = Arc::new(Stats::default());
     let report = first_report(&graph, &source, remote.as_ref());
@@ -201,7 +214,11 @@ fn serve(
         let prefix = &settings.prometheus.metric_prefix;
         let (registry, report) = (metrics.registry(), Arc::clone(&report));
         let config = ConfigMetrics::register(registry, prefix, report, mirror.clone());
+        let limits = LimitMetrics::register(registry, prefix, Arc::clone(&engine));
         let page = MetricsPage {
+            limits: limits
+                .map_err(|error| tracing::error!(%error, "no metrics of limits"))
+                .ok(),
             config: config
                 .map_err(|error| tracing::error!(%error, "no metrics of the configuration"))
                 .ok(),
@@ -226,7 +243,7 @@ fn serve(
         };
         server.add_service(small_service("control", addr, control));
     }
-    let mut confirmations = None;
+    let (mut confirmations, mut keeping) = (None, None);
     if let (Some(conf), Some(store), Some(recent)) = (&settings.admin, &store, &recent) {
         let wake = Arc::new(Notify::new());
         let writes = Arc::default();
@@ -239,6 +256,9 @@ fn serve(
             wake: Arc::clone(&wake),
             writes: Arc::clone(&writes),
         });
+        let limits_wake = Arc::new(Notify::new());
+        let wake_limits = Arc::clone(&limits_wake);
+        keeping = Some(Keeping::new(Arc::clone(store), desk.clone(), wake_limits));
         let key = std::path::absolute(&settings.lockgate.admin_key)?;
         let own = conf.key_required && conf.keys.iter().all(|key| key.viewer);
         let admin = Admin::new(AdminParts {
@@ -258,13 +278,23 @@ fn serve(
             seen: writer.in_use(),
             live: Arc::clone(&live),
             rules: Rules::of(settings)?,
+            desk,
+            limits_wake,
         });
         server.add_service(admin_service(conf, admin)?);
         tracing::info!(address = %conf.listen, "listening for the Admin API");
     }
-    background::start_config_thread(writer, source, keeper, confirmations, Arc::clone(&report))?;
+    let looked_after = (confirmations, keeping);
+    background::start_config_thread(writer, source, keeper, looked_after, Arc::clone(&report))?;
     background::start_upkeep_thread(lookups, sweeper)?;
-    background::start_readiness_thread(settings, listening)?;
+    let sock = limits::sock(&settings.lockgate.upgrade_sock);
+    let bytes = settings.lockgate.limit_table;
+    background::start_readiness_thread(settings, listening, move || {
+        // Not before: a process that was started by mistake takes nobody's place.
+        if let Some(memory) = memory {
+            limits::handover::serve(&sock, engine, (memory, bytes));
+        }
+    })?;
     exit_when_idle(server.watch_execution_phase(), Arc::clone(&stats));
     let signals = Signals {
         upgrade_sock: settings.lockgate.upgrade_sock.clone(),

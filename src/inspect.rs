@@ -25,7 +25,7 @@ pub fn check(config: &Path) -> ExitCode {
         println!("ok: settings; {} {why}", settings.source);
         return ExitCode::SUCCESS;
     }
-    match load(&settings, None, Purpose::Looking) {
+    match load(&settings, None, None, Purpose::Looking) {
         Ok(Loaded {
             graph,
             rejected,
@@ -88,7 +88,7 @@ pub fn routes(config: &Path) -> ExitCode {
         Ok((settings, _)) => settings,
         Err(problems) => return failed(&[], &problems),
     };
-    match load(&settings, None, Purpose::Looking) {
+    match load(&settings, None, None, Purpose::Looking) {
         Ok(loaded) => {
             print_routes(&loaded.graph);
             ExitCode::SUCCESS

@@ -15,6 +15,7 @@ mod endpoint;
 pub mod explain;
 pub mod gateway;
 pub mod inspect;
+mod limits;
 pub mod link;
 pub mod load;
 pub mod observe;

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lockgate_limit::Engine;
 use lockgate_plugin::{Problem, Problems, Shared, StateStore};
 use lockgate_plugins::observe::prometheus::{Families, Metrics, Options as MetricsOptions};
 use lockgate_plugins::transform::redirect::TlsPorts;
@@ -48,6 +49,8 @@ pub struct Loaded {
     pub warnings: Vec<Problem>,
     /// The metrics that the plugins feed.
     pub metrics: Arc<Metrics>,
+    /// What limits count in, where it serves.
+    pub engine: Option<Arc<Engine>>,
     /// What is kept of a store that is somewhere else.
     pub remote: Option<Remote>,
 }
@@ -87,11 +90,27 @@ impl Source {
 pub fn load(
     settings: &Settings,
     resolver: Option<Resolver>,
+    engine: Option<Engine>,
     purpose: Purpose,
 ) -> Result<Loaded, (Problems, Vec<Problem>)> {
     let alone = |problems| (problems, Vec::new());
     let metrics = metrics(settings).map_err(alone)?;
     let mut workshop = workshop(settings, &metrics);
+    let engine = engine.map(|engine| Arc::new(engine.counting(Arc::clone(metrics.lost()))));
+    if let Some(engine) = &engine {
+        workshop.shared.insert(Arc::clone(engine));
+    }
+    let loaded = read(settings, workshop, resolver, (metrics, purpose))?;
+    Ok(Loaded { engine, ..loaded })
+}
+
+fn read(
+    settings: &Settings,
+    mut workshop: Workshop,
+    resolver: Option<Resolver>,
+    (metrics, purpose): (Arc<Metrics>, Purpose),
+) -> Result<Loaded, (Problems, Vec<Problem>)> {
+    let alone = |problems| (problems, Vec::new());
     if matches!(settings.source, SourceKind::Etcd(_)) {
         workshop.catalogue = workshop.catalogue.skipping_unknown();
     }
@@ -163,6 +182,7 @@ fn file(
             rejected: Problems::default(),
             warnings,
             metrics,
+            engine: None,
             remote: None,
         }),
         Err(problems) => Err((problems, warnings)),
@@ -190,6 +210,7 @@ fn stored(
         rejected: applied.problems,
         warnings: applied.warnings.into_iter().collect(),
         metrics,
+        engine: None,
         remote: None,
     })
 }

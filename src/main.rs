@@ -73,6 +73,8 @@ enum Command {
     Rollback(remote::Rollback),
     /// Lets a change stay that would go back by itself.
     Confirm(remote::Confirm),
+    /// Lists limits, tells how a key stands, resets it, gives it another limit for a while.
+    Limits(Box<remote::Limits>),
     /// Prints the version.
     Version,
 }
@@ -89,6 +91,7 @@ fn main() -> ExitCode {
         Command::History(args) => remote::history(&args),
         Command::Rollback(args) => remote::rollback(&args),
         Command::Confirm(args) => remote::confirm(&args),
+        Command::Limits(args) => remote::limits(&args),
         Command::Version => lockgate::inspect::version(),
     }
 }

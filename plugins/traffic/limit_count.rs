@@ -48,7 +48,7 @@ use std::time::Duration;
 
 use lockgate_limit::{Algorithm, Ask, Counted, Decision, Engine, Nanos, Post, Rule, Unclear};
 use lockgate_plugin::{BuildCx, Ctx, Outcome, Phases, Plugin, Problem, Problems, Reply, Step, Var};
-use lockgate_quota::Central;
+use lockgate_quota::{Central, QuotaStore};
 use smallvec::SmallVec;
 
 pub use self::conf::Conf;
@@ -58,7 +58,7 @@ pub use self::headers::Metadata;
 use self::headers::Names;
 use super::limits::amount::{self, Amount};
 use super::limits::key::{KeySource, KeyType};
-use super::limits::posts::{self, Kept, Told, Within, bound};
+use super::limits::posts::{self, InRedis, Kept, Laws, Told, Within, bound};
 use super::limits::{engine, now, refusal, undecided};
 
 /// The built plugin.
@@ -114,9 +114,18 @@ impl Plugin for LimitCount {
             let shown = conf.show_limit_quota_header;
             shown.then(|| Names::build(bx, prefix, out)).flatten()
         };
-        let kept = || match conf.store.is_shared() {
-            true => Kept::Redis(None),
-            false => Kept::Here,
+        let central = conf.store.central(bx);
+        let owner_text = owner.join(":");
+        let kept = |key: &Arc<KeySource>, rule: &str, numbers: &Numbers| match &central {
+            Some(central) => Kept::Redis(Some(InRedis {
+                store: Arc::clone(central) as Arc<dyn QuotaStore>,
+                key: Arc::clone(key),
+                owner: owner_text.as_str().into(),
+                rule: conf.rule_name(rule),
+                spread: conf.rules.is_none(),
+                law: numbers.laws(conf.window_type),
+            })),
+            None => Kept::Here,
         };
         let limits: Box<[Limit]> = match &conf.rules {
             Some(rules) => {
@@ -129,7 +138,8 @@ impl Plugin for LimitCount {
                     let numbers = Numbers::build(both, conf.window_type, &mut out);
                     let key = KeySource::new(&engine, owner, KeyType::VarCombination, &rule.key);
                     let key = Arc::new(key);
-                    let counts = numbers.told(&key, &rule.key, both, (conf.window_type, kept()));
+                    let kept = kept(&key, &rule.key, &numbers);
+                    let counts = numbers.told(&key, &rule.key, both, (conf.window_type, kept));
                     Limit {
                         post: posts::post(bx, &engine, &number, counts),
                         key,
@@ -148,7 +158,8 @@ impl Plugin for LimitCount {
                     let numbers = Numbers::build(both, conf.window_type, &mut out);
                     let key = KeySource::new(&engine, owner, conf.key_type, &conf.key);
                     let key = Arc::new(key);
-                    let counts = numbers.told(&key, &conf.key, both, (conf.window_type, kept()));
+                    let kept = kept(&key, &conf.key, &numbers);
+                    let counts = numbers.told(&key, &conf.key, both, (conf.window_type, kept));
                     Limit {
                         post: posts::post(bx, &engine, "1", counts),
                         key,
@@ -178,8 +189,8 @@ impl Plugin for LimitCount {
             skips: conf.rules.is_some(),
             refusal: refusal(conf.rejected_code, conf.rejected_msg.as_deref(), reason),
             degrades: conf.allow_degradation,
-            central: conf.store.central(bx),
-            owner: owner.join(":").into(),
+            central,
+            owner: owner_text.into(),
             _group: group,
         })
     }
@@ -346,6 +357,18 @@ impl Numbers {
             bound,
             dry_run: false,
         }
+    }
+
+    /// The law in Redis, with the numbers that somebody names where they depend on the request.
+    fn laws(&self, kind: WindowType) -> Laws {
+        let (count, window) = (self.count.fixed(), self.window.fixed());
+        Box::new(move |wanted| {
+            let count = wanted.count.or(count).ok_or(Unclear::Number("count"))?;
+            let named = wanted.window.map(|window| window.as_secs());
+            let window = named.or(window).ok_or(Unclear::Number("time_window"))?;
+            let law = central::law(kind, count, window);
+            law.map_err(|bad| Unclear::Rule(bad.to_string()))
+        })
     }
 
     /// Count and window for a request.

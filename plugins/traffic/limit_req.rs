@@ -29,12 +29,12 @@ use lockgate_limit::{Ask, Counted, Engine, Post, Rule, Unclear};
 use lockgate_plugin::{
     BuildCx, Ctx, Flow, Outcome, Phases, Plugin, Problem, Problems, Reply, Step, Var,
 };
-use lockgate_quota::{Central, Charge, Law, key_text};
+use lockgate_quota::{Central, Charge, Law, QuotaStore};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::limits::key::{KeySource, KeyType, var_or_combination};
-use super::limits::posts::{self, Kept, Told, Within, bound};
+use super::limits::posts::{self, InRedis, Kept, Told, Within, bound};
 use super::limits::store::{self, Policy, Store};
 use super::limits::{engine, hold, now, refusal, undecided, wait};
 
@@ -128,7 +128,17 @@ impl Plugin for LimitReq {
         let burst = conf.burst;
         let kept = match &shared {
             None => Kept::Here,
-            Some(_) => Kept::Redis(None),
+            Some(shared) => Kept::Redis(Some(InRedis {
+                store: Arc::clone(&shared.central) as Arc<dyn QuotaStore>,
+                key: Arc::clone(&key),
+                owner: shared.owner.clone(),
+                rule: shared.rule_name.clone(),
+                spread: true,
+                law: {
+                    let law = shared.law;
+                    Box::new(move |_| Ok(law))
+                },
+            })),
         };
         let counts = Told {
             kept,
@@ -200,9 +210,8 @@ impl LimitReq {
             Some(text) => (Cow::Borrowed(&*shared.rule_name), text),
             None => store::address(&shared.rule_name, cx),
         };
-        let scope = format!("{}.{}", shared.owner, store::slot(&text));
         let charge = Charge {
-            key: key_text(&scope, &rule, &text),
+            key: store::key(&shared.owner, &rule, &text, true),
             law: shared.law,
             cost: 1,
         };

@@ -8,6 +8,7 @@
 //! | `GET history`, `GET history/N` | who changed what when |
 //! | `POST rollback` | back to a revision, or one change taken back |
 //! | `GET confirm`, `POST confirm` | what goes back by itself, and that it stays |
+//! | `limits` | see [`limits`](super::limits) |
 
 use std::sync::Arc;
 
@@ -27,7 +28,7 @@ use crate::endpoint::Answer;
 use crate::observe::recent::{Routes, Sample};
 use crate::store::{Commit, Guard, Item, Listing, Op, StoreError};
 
-type Ended<T> = Result<T, Failure>;
+pub(super) type Ended<T> = Result<T, Failure>;
 
 /// Keeps the number of plans down that are worked on; held by the work, which goes on when nobody waits
 /// for it any more.
@@ -61,6 +62,7 @@ impl Admin {
             ("POST", Some("rollback"), None) => self.rollback(request).await,
             ("GET", Some("confirm"), None) => self.show_pending().await,
             ("POST", Some("confirm"), None) => self.confirm(request).await,
+            (_, Some("limits"), _) => self.limits(request).await,
             _ => Err(Answer::error(404, NOT_FOUND).into()),
         };
         match done {
@@ -430,7 +432,8 @@ impl Admin {
     }
 }
 
-const NOT_FOUND: &str = "not found: try plan, apply, history, rollback, confirm, requests, explain";
+const NOT_FOUND: &str =
+    "not found: try plan, apply, history, rollback, confirm, requests, limits, explain";
 
 /// What a rollback asks for.
 struct Rollback {
@@ -506,7 +509,7 @@ impl Rollback {
     }
 }
 
-fn body(request: &Request) -> Result<Value, Answer> {
+pub(super) fn body(request: &Request) -> Result<Value, Answer> {
     request
         .document()?
         .ok_or_else(|| Answer::bad("invalid request body: empty request body"))
@@ -521,7 +524,7 @@ fn told(format: Option<Format>, problems: Problems) -> Problems {
 }
 
 /// What is wrong, with every place.
-fn refused(problems: &Problems) -> Answer {
+pub(super) fn refused(problems: &Problems) -> Answer {
     let list: Vec<Value> = problems
         .iter()
         .map(|p| json!({ "path": p.path, "message": p.message, "hint": p.hint }))

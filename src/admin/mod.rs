@@ -10,6 +10,7 @@ mod check;
 mod explained;
 pub mod key;
 mod kinds;
+mod limits;
 mod listener;
 mod merge;
 mod private_keys;
@@ -34,6 +35,7 @@ use crate::config::keyring::Keyring;
 use crate::config::snapshot::Live;
 use crate::endpoint::Answer;
 use crate::explain::Rules;
+use crate::limits::Desk;
 use crate::observe::recent::Recent;
 use crate::settings::AdminSettings;
 use crate::store::{Mirror, Store, StoreError};
@@ -76,6 +78,9 @@ pub struct Admin {
     /// What requests see, and what the settings say about them: for questions about requests.
     live: Arc<Live>,
     rules: Rules,
+    desk: Desk,
+    /// Told when something was said about a key of a limit.
+    limits_wake: Arc<Notify>,
     large: Arc<Semaphore>,
     plans: Arc<Semaphore>,
 }
@@ -114,6 +119,10 @@ pub struct Parts<'a> {
     pub live: Arc<Live>,
     /// What the settings say about requests.
     pub rules: Rules,
+    /// The limits.
+    pub(crate) desk: Desk,
+    /// To be told when something was said about a key of a limit.
+    pub limits_wake: Arc<Notify>,
 }
 
 impl Admin {
@@ -137,6 +146,8 @@ impl Admin {
             turns: Turns::new(parts.writes),
             live: parts.live,
             rules: parts.rules,
+            desk: parts.desk,
+            limits_wake: parts.limits_wake,
             large: Arc::new(Semaphore::new(MOST_LARGE)),
             plans: Arc::new(Semaphore::new(MOST_PLANS)),
         }

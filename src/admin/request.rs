@@ -128,6 +128,11 @@ impl Request {
         Some(&found.1)
     }
 
+    /// All arguments of the query, in order.
+    pub(super) fn args(&self) -> &[(String, String)] {
+        &self.args
+    }
+
     /// The body as JSON; `None` when there is none.
     pub(super) fn json(&self) -> Result<Option<Value>, Answer> {
         if self.body.is_empty() {

@@ -127,7 +127,7 @@ fn offline(args: &Args, asked: &Asked) -> Result<Result<Explanation, String>, Ex
     if let Some(why) = out_of_reach(&settings) {
         return Err(wrong(&why));
     }
-    let loaded = load(&settings, None, Purpose::Looking)
+    let loaded = load(&settings, None, None, Purpose::Looking)
         .map_err(|(problems, _)| inspect::failed(&[], &problems))?;
     for problem in &loaded.rejected {
         eprintln!("warning: not in use: {problem}");

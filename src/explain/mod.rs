@@ -341,6 +341,7 @@ impl Follow<'_> {
             snap: self.snap,
             route,
             consumer,
+            from: self.from,
         };
         (self.out.plugins, self.out.phases) = chain.explain(&mut cx);
         let finds = self.snap.global.finds_consumer()

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use lockgate_plugin::{Ctx, Phase};
 
+use super::From;
 use super::report::{Acting, Failed, PhaseSeen, PluginSeen, Runs};
 use crate::config::compile::plan::{Instance, Level, Link, Plan};
 use crate::config::consumers::ConsumerPlugins;
@@ -17,7 +18,12 @@ pub(super) struct Chain<'a> {
     pub(super) route: Option<&'a Route>,
     /// The consumer that was named, and its group.
     pub(super) consumer: Option<(&'a str, Option<&'a str>, &'a ConsumerPlugins)>,
+    /// Whether anything was counted here.
+    pub(super) from: From,
 }
+
+/// The detail that only a process knows which serves.
+const COUNTED: &str = "used";
 
 impl Chain<'_> {
     /// Every plugin that is configured, and who acts in which phase.
@@ -30,6 +36,11 @@ impl Chain<'_> {
         let plan = merged.as_ref().map(|merged| &*merged.plan).or(own);
         let mut plugins = self.global(plan, cx);
         plugins.extend(self.merged(plan, cx));
+        if self.from == From::File {
+            for plugin in &mut plugins {
+                plugin.details.retain(|(name, _)| name != COUNTED);
+            }
+        }
         let phases = self.phases(own, merged.as_ref(), &plugins);
         (plugins, phases)
     }

@@ -259,9 +259,13 @@ fn limits_tell_their_keys_and_count_nothing() {
         };
         for _ in 0..3 {
             let told = told(&snap, &asked);
-            let details = told.plugins.iter().flat_map(|p| &p.details);
-            let keys: Vec<&str> = details.map(|(_, key)| &**key).collect();
-            assert_eq!(keys, expected);
+            let details = || told.plugins.iter().flat_map(|p| &p.details);
+            let all = |wanted: &str| -> Vec<&str> {
+                let named = details().filter(|(name, _)| name == wanted);
+                named.map(|(_, value)| &**value).collect()
+            };
+            assert_eq!(all("key"), expected);
+            assert_eq!(all("used"), ["0 of 1"; 3]);
         }
     };
     check(&[("X-User", "ann")], ["a.testann", "ann", "192.0.2.7"]);

@@ -104,6 +104,7 @@ pub(super) fn load(
         rejected: applied.problems,
         warnings: applied.warnings.into_iter().collect(),
         metrics,
+        engine: None,
         remote: Some(start.remote),
     })
 }

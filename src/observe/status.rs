@@ -22,6 +22,7 @@ use crate::config::report::{Report, SharedReport};
 use crate::config::writer::Digests;
 use crate::endpoint::{Answer, Api, Taken};
 use crate::observe::config_metrics::ConfigMetrics;
+use crate::observe::limit_metrics::LimitMetrics;
 use crate::proxy::core::Stats;
 
 /// Serves the status page.
@@ -158,6 +159,8 @@ pub(crate) struct MetricsPage {
     pub(crate) stats: Arc<Stats>,
     /// What became of the configuration.
     pub(crate) config: Option<ConfigMetrics>,
+    /// What became of limits.
+    pub(crate) limits: Option<LimitMetrics>,
 }
 
 #[async_trait]
@@ -171,6 +174,9 @@ impl Api for MetricsPage {
         }
         if let Some(config) = &self.config {
             config.refresh();
+        }
+        if let Some(limits) = &self.limits {
+            limits.refresh();
         }
         let accepted = self.stats.accepted.load(Ordering::Relaxed);
         let now = Now {

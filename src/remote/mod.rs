@@ -1,9 +1,10 @@
 //! Commands that speak to a running gateway through its Admin API: `plan`, `apply`, `history`,
-//! `rollback`, `confirm`. `plan` also compares two files, without a gateway.
+//! `rollback`, `confirm`, `limits`. `plan` also compares two files, without a gateway.
 #![allow(clippy::print_stdout)] // These commands are there to print.
 
 mod client;
 mod file;
+mod limits;
 mod offline;
 mod show;
 
@@ -16,25 +17,26 @@ use serde_json::{Map, Value, json};
 use crate::changes::Format;
 use client::{Client, Failed};
 use file::Read;
+pub use limits::{Limits, limits};
 
 /// Which gateway, and how to answer.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Gateway {
     /// The settings of the gateway: they say where its Admin API is, and its key.
-    #[arg(short, long, default_value = "conf/config.yaml")]
+    #[arg(short, long, global = true, default_value = "conf/config.yaml")]
     config: PathBuf,
     /// The Admin API instead: `http://127.0.0.1:9180`.
-    #[arg(long, value_name = "URL")]
+    #[arg(long, global = true, value_name = "URL")]
     admin: Option<String>,
     /// A file with the key for the Admin API. Without it: the environment's LOCKGATE_ADMIN_KEY, the
     /// settings, the key made at the first start.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, global = true, value_name = "FILE")]
     key_file: Option<PathBuf>,
     /// A file with the certificate that the Admin API's is signed by, with https.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, global = true, value_name = "FILE")]
     ca_file: Option<PathBuf>,
     /// Prints JSON.
-    #[arg(long)]
+    #[arg(long, global = true)]
     json: bool,
 }
 

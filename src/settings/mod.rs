@@ -13,6 +13,7 @@ mod cgroup;
 mod deployment;
 mod etcd;
 mod keys;
+mod limits;
 mod listen;
 mod nginx;
 mod plugins;
@@ -233,6 +234,8 @@ pub struct Own {
     pub history: Limits,
     /// How many of the latest requests are kept, to try changes on.
     pub recent_requests: usize,
+    /// Bytes of the table in which limits count.
+    pub limit_table: usize,
 }
 
 impl Settings {
@@ -374,6 +377,7 @@ fn settings(
             bytes: read.count("lockgate.history_bytes", 1 << 30, 8 << 20),
         },
         recent_requests: read.count("lockgate.recent_requests", 100_000, 2000),
+        limit_table: limits::table(read),
     };
     Settings {
         listen: listen::plain(read),

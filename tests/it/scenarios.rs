@@ -16,6 +16,7 @@ pub(crate) mod limits_chaos;
 mod limits_faults;
 mod limits_load;
 mod limits_nodes;
+mod limits_operated;
 mod limits_servers;
 mod limits_verdict;
 mod limits_windows;
@@ -158,6 +159,15 @@ pub(crate) const ALL: &[(&str, Scenario)] = &[
         "of three gateways with one limit one dies or freezes",
         |w| Box::pin(limits_nodes::three(w)),
     ),
+    ("an upgrade keeps what limits have counted", |w| {
+        Box::pin(limits_operated::upgraded(w))
+    }),
+    ("what is said of a key reaches every gateway", |w| {
+        Box::pin(limits_operated::shared(w))
+    }),
+    ("limits by command", |w| {
+        Box::pin(limits_operated::commands(w))
+    }),
     ("a half-written file is ignored", |w| {
         Box::pin(files::half_written(w))
     }),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lockgate_limit::Decision;
 use lockgate_plugin::{Ctx, Flow, Outcome, Reply, Step};
-use lockgate_quota::{BadLaw, Central, Charge, Law, key_text};
+use lockgate_quota::{BadLaw, Central, Charge, Law};
 use smallvec::SmallVec;
 
 use super::{Limit, LimitCount, WindowType};
@@ -81,14 +81,9 @@ impl LimitCount {
                 None if self.leaves_out() => continue,
                 None => return None,
             };
-            let scope = if self.skips {
-                self.owner.to_string()
-            } else {
-                format!("{}.{}", self.owner, store::slot(&text))
-            };
             limits.push((limit, count));
             charges.push(Charge {
-                key: key_text(&scope, &rule, &text),
+                key: store::key(&self.owner, &rule, &text, !self.skips),
                 law,
                 cost: 1,
             });

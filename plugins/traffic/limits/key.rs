@@ -212,6 +212,46 @@ impl KeySource {
         }
     }
 
+    /// The key that somebody names as [`Self::text`] has it for a request, and whether it is an address
+    /// for want of a value.
+    ///
+    /// # Errors
+    /// When it is not clear which is meant.
+    pub(crate) fn named_text(&self, wanted: &Wanted) -> Result<(String, bool), Unclear> {
+        if let Some(address) = wanted.address {
+            return Ok((address.to_canonical().to_string(), true));
+        }
+        let values = wanted.values.as_slice();
+        let unfit = |wanted| Unclear::Values {
+            wanted,
+            given: values.len(),
+        };
+        let text = match &self.kind {
+            Kind::Address | Kind::Var(_) => match values {
+                [value] => value.clone(),
+                _ => return Err(unfit(1)),
+            },
+            Kind::Template(template) => {
+                let given = Given {
+                    values,
+                    next: Cell::new(0),
+                };
+                let (text, found) = template.render_counted(&given);
+                match found {
+                    _ if given.next.get() != values.len() => return Err(unfit(given.next.get())),
+                    0 => return Err(Unclear::Empty),
+                    _ => text,
+                }
+            }
+            Kind::Constant(text) => String::from_utf8_lossy(text).into_owned(),
+        };
+        if !matches!(self.kind, Kind::Address) {
+            return Ok((text, false));
+        }
+        let address: IpAddr = text.parse().map_err(|_| Unclear::Address(text))?;
+        Ok((address.to_canonical().to_string(), false))
+    }
+
     /// The client's address as the key.
     pub(crate) fn address_in(&self, engine: &Engine, cx: &Ctx<'_>, within: &[&str]) -> Key {
         self.begin(engine, within).address(self.address(cx)).done()

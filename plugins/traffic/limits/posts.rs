@@ -1,15 +1,18 @@
 //! What the limit plugins tell of their limits to whoever operates them.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use lockgate_limit::{
-    About, Counted, Counts, Decision, Engine, Key, Nanos, Post, SharedCount, Unclear, Wanted,
+    About, Counted, Counts, Decision, Engine, Key, Later, Nanos, Post, SharedCount, Standing,
+    Unclear, Wanted,
 };
 use lockgate_plugin::{BuildCx, Ctx};
+use lockgate_quota::{Away, Choice, Keeper, Law, Mode, QuotaStore, Situation};
 
 use super::key::KeySource;
-use super::now;
+use super::{now, store};
 
 /// How many letters of a key are shown where it is explained.
 const LONGEST_SHOWN: usize = 200;
@@ -72,7 +75,76 @@ pub(crate) enum Kept {
     /// In this gateway.
     Here,
     /// In a Redis, which is asked for every request; how it can be looked at.
-    Redis(Option<Box<dyn SharedCount>>),
+    Redis(Option<InRedis>),
+}
+
+/// The law of a limit whose numbers somebody names.
+pub(crate) type Laws = Box<dyn Fn(&Wanted) -> Result<Law, Unclear> + Send + Sync>;
+
+/// A limit that is counted in Redis, to be looked at and reset.
+pub(crate) struct InRedis {
+    pub(crate) store: Arc<dyn QuotaStore>,
+    pub(crate) key: Arc<KeySource>,
+    /// What tells its counts from those of other plugins.
+    pub(crate) owner: Box<str>,
+    /// And from those of other limits of the plugin.
+    pub(crate) rule: Box<str>,
+    /// Whether its keys are spread over the slots of a cluster.
+    pub(crate) spread: bool,
+    pub(crate) law: Laws,
+}
+
+impl InRedis {
+    /// The key, as requests name it there.
+    fn place(&self, wanted: &Wanted) -> Result<String, Unclear> {
+        let (text, is_address) = self.key.named_text(wanted)?;
+        let rule = match is_address {
+            true => store::address_rule(&self.rule),
+            false => Cow::Borrowed(&*self.rule),
+        };
+        Ok(store::key(&self.owner, &rule, &text, self.spread))
+    }
+}
+
+impl SharedCount for InRedis {
+    fn standing<'a>(&'a self, wanted: &Wanted, now: Nanos) -> Result<Later<'a, Standing>, Unclear> {
+        let (key, law) = (self.place(wanted)?, (self.law)(wanted)?);
+        Ok(Box::pin(async move {
+            let found = self.store.inspect(&key, law, now).await;
+            let found = found.map_err(|away| why(&away))?;
+            let limit = room(law);
+            Ok(Standing {
+                limit,
+                used: limit.saturating_sub(found.remaining),
+                remaining: found.remaining,
+                reset: Nanos::try_from(found.reset.as_nanos()).unwrap_or(Nanos::MAX),
+                overridden: false,
+            })
+        }))
+    }
+
+    fn reset<'a>(&'a self, wanted: &Wanted, now: Nanos) -> Result<Later<'a, bool>, Unclear> {
+        let key = self.place(wanted)?;
+        Ok(Box::pin(async move {
+            let reset = self.store.reset(&key, now).await;
+            reset.map_err(|away| why(&away))
+        }))
+    }
+}
+
+/// What passes at once for a key that has used nothing.
+fn room(law: Law) -> u64 {
+    match law {
+        Law::Fixed { limit, .. } | Law::Sliding { limit, .. } | Law::Log { limit, .. } => limit,
+        Law::Bucket { holds, .. } => holds as u64,
+    }
+}
+
+fn why(away: &Away) -> String {
+    match std::error::Error::source(away) {
+        Some(cause) => format!("{away}: {cause}"),
+        None => away.to_string(),
+    }
 }
 
 /// A limit, as it is told of.
@@ -92,25 +164,32 @@ pub(crate) struct Told {
 
 impl Counts for Told {
     fn about(&self) -> About {
-        let (mode, why, whose) = match self.kept {
+        let (mode, why, bound) = match &self.kept {
             Kept::Here => (
-                "local",
-                "it counts in this gateway's memory: no shared store is configured",
-                "in each gateway",
+                Mode::Local,
+                "it counts in this gateway's memory: no shared store is configured".to_owned(),
+                format!("{}, in each gateway", self.bound),
             ),
-            Kept::Redis(_) => (
-                "exact",
-                "its policy names a Redis, which is asked for every request",
-                "for all gateways together",
-            ),
+            Kept::Redis(shared) => {
+                // Where the limit depends on the request there is no law for all.
+                let law = shared.as_ref().map(|s| (s.law)(&Wanted::default()));
+                let choice = law.and_then(Result::ok).map(asked);
+                let bound = choice.map(|choice| choice.bound);
+                let always = || format!("{}, for all gateways together", self.bound);
+                (
+                    Mode::Exact,
+                    "its policy names a Redis, which is asked for every request".to_owned(),
+                    bound.unwrap_or_else(always),
+                )
+            }
         };
         About {
             limit: self.limit.to_string(),
             key: self.expression.to_string(),
             scope: self.within.name().to_owned(),
-            mode: mode.to_owned(),
-            why: why.to_owned(),
-            bound: format!("{}, {whose}", self.bound),
+            mode: mode.name().to_owned(),
+            why,
+            bound,
             dry_run: self.dry_run,
         }
     }
@@ -129,13 +208,26 @@ impl Counts for Told {
     fn shared(&self) -> Option<&dyn SharedCount> {
         match &self.kept {
             Kept::Here => None,
-            Kept::Redis(shared) => shared.as_deref(),
+            Kept::Redis(shared) => shared.as_ref().map(|shared| shared as &dyn SharedCount),
         }
     }
 
     fn is_shared(&self) -> bool {
         matches!(self.kept, Kept::Redis(_))
     }
+}
+
+/// What it comes to to ask a Redis for every request.
+fn asked(law: Law) -> Choice {
+    let situation = Situation {
+        law,
+        nodes: None,
+        keeper: Some(Keeper::Redis),
+        slack: None,
+        expected: None,
+        capacity: None,
+    };
+    situation.pinned(Mode::Exact)
 }
 
 /// Puts up a limit under the name that it has in this plugin: its own, or its number.
@@ -175,6 +267,7 @@ pub(crate) fn explained(
                 ""
             };
             match Duration::from_nanos(standing.reset) {
+                _ if used == 0 => format!("{used} of {limit}{instead}"),
                 Duration::ZERO => format!("{used} of {limit}{instead}"),
                 reset => format!(
                     "{used} of {limit}{instead}, for {:.1} s",

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockgate_plugin::{BuildCx, Ctx, Problem, Problems};
-use lockgate_quota::{Access, Away, Central, LONGEST_LIFE, Place, Places, Server};
+use lockgate_quota::{Access, Away, Central, LONGEST_LIFE, Place, Places, Server, key_text};
 use rustc_hash::FxBuildHasher;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -313,9 +313,24 @@ pub(crate) fn tell(away: &Away) {
     }
 }
 
+/// The key of a limit in Redis. Keys of a limit alone are spread over the slots of a cluster; those of limits
+/// that are asked together have to be in one.
+pub(crate) fn key(owner: &str, rule: &str, text: &str, spread: bool) -> String {
+    let scope = match spread {
+        true => format!("{owner}.{}", slot(text)).into(),
+        false => Cow::Borrowed(owner),
+    };
+    key_text(&scope, rule, text)
+}
+
+/// The rule for keys that are addresses because they have no value.
+pub(crate) fn address_rule(rule: &str) -> Cow<'static, str> {
+    Cow::Owned(format!("{rule}@"))
+}
+
 /// Rule and text of the key of a request that has only its address: never those of a client that sends
 /// this address as the value.
 pub(crate) fn address<'a>(rule: &str, cx: &Ctx<'_>) -> (Cow<'a, str>, String) {
     let text = cx.client_ip().to_canonical().to_string();
-    (Cow::Owned(format!("{rule}@")), text)
+    (address_rule(rule), text)
 }

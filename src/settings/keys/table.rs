@@ -402,4 +402,5 @@ pub(super) const KEYS: &[(&str, Key)] = &[
     ("lockgate.history_generations", HONOURED),
     ("lockgate.history_bytes", HONOURED),
     ("lockgate.recent_requests", HONOURED),
+    ("lockgate.limit.table_bytes", HONOURED),
 ];
