@@ -2,26 +2,27 @@
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value};
-use smallvec::SmallVec;
 
 use crate::Nanos;
+use crate::answers::{read_grant, read_standing, read_verdict};
 use crate::breaker::{Admitted, Breaker};
 use crate::charge::{Charge, Law};
 use crate::figures::{Calls, Tally};
 use crate::key::book_of;
 use crate::lease::{Ask, Grant};
 use crate::line::Line;
-use crate::script::{Script, numbers, unexpected, whole};
+use crate::patience::Patience;
+use crate::script::Script;
 use crate::server::Server;
-use crate::store::{Away, Keeper, Outcome, QuotaStore, Settled, Standing, Verdict, Waiting};
+use crate::store::{Away, Keeper, QuotaStore, Settled, Standing, Verdict, Waiting};
 
 /// One server, as seen by this process.
 pub struct Central {
     line: Line,
-    deadline: Duration,
+    patience: Patience,
     breaker: Breaker,
     tally: Tally,
     /// What this process is called in the books: another after each start, as it has forgotten what it held.
@@ -34,11 +35,21 @@ pub struct Central {
 }
 
 impl Central {
-    /// A server that is never waited for longer than `deadline`. Nothing is connected yet.
+    /// A server that is waited for as long as `deadline`, and never longer. Nothing is connected yet.
     pub fn new(server: Server, deadline: Duration) -> Central {
+        Central::with(server, Patience::fixed(deadline))
+    }
+
+    /// A server that is waited for four times as long as it usually needs, at least 5 ms, and never longer
+    /// than `longest`: for callers who know what to do without it.
+    pub fn adaptive(server: Server, longest: Duration) -> Central {
+        Central::with(server, Patience::adaptive(longest))
+    }
+
+    fn with(server: Server, patience: Patience) -> Central {
         Central {
             line: Line::new(server),
-            deadline,
+            patience,
             breaker: Breaker::default(),
             tally: Tally::default(),
             node: format!("{:016x}", RandomState::new().hash_one(())),
@@ -156,10 +167,12 @@ impl Central {
         if self.breaker.admit(now) == Admitted::No {
             return Err(Away::Known);
         }
-        let mut used = None;
+        let (mut used, mut begun) = (None, None);
         let asked = async {
             let mut line = self.line.get().await?;
             used = Some(line.number);
+            // What it takes to connect says nothing about answers.
+            begun = Some(Instant::now());
             match line
                 .live
                 .ask(&command(false))
@@ -173,10 +186,14 @@ impl Central {
                 answered => answered,
             }
         };
-        let asked = tokio::time::timeout(self.deadline, asked).await;
+        let deadline = self.patience.deadline();
+        let asked = tokio::time::timeout(deadline, asked).await;
         match asked {
             Ok(Ok(value)) => {
                 self.breaker.answered();
+                if let Some(begun) = begun {
+                    self.patience.answered(begun.elapsed());
+                }
                 Ok(value)
             }
             Ok(Err(error)) => {
@@ -190,9 +207,10 @@ impl Central {
                 if let Some(number) = used {
                     self.line.lost(number);
                 }
-                let waited = u64::try_from(self.deadline.as_nanos()).unwrap_or(u64::MAX);
+                self.patience.late();
+                let waited = u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX);
                 self.breaker.failed(now.saturating_add(waited));
-                Err(Away::Late(self.deadline))
+                Err(Away::Late(deadline))
             }
         }
     }
@@ -254,7 +272,7 @@ impl QuotaStore for Central {
 impl fmt::Debug for Central {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Central")
-            .field("deadline", &self.deadline)
+            .field("patience", &self.patience)
             .field("breaker", &self.breaker)
             .finish_non_exhaustive()
     }
@@ -318,66 +336,4 @@ fn lease_command(
     command.arg(keeps);
     command.arg(clock.map_or_else(String::new, |us| us.to_string()));
     command
-}
-
-fn read_grant(value: &Value) -> RedisResult<Grant> {
-    let [permits, left, reset, retry, good, mark, nodes, others] = numbers(value)?;
-    let us = |n| Duration::from_micros(whole(n));
-    Ok(Grant {
-        permits: whole(permits),
-        left: whole(left),
-        reset: us(reset),
-        retry: us(retry),
-        good: us(good),
-        mark: whole(mark),
-        nodes: whole(nodes),
-        others: whole(others),
-    })
-}
-
-fn read_standing(value: &Value) -> RedisResult<Standing> {
-    let [_, remaining, reset, retry, nodes, held] = numbers(value)?;
-    let us = |n| Duration::from_micros(whole(n));
-    Ok(Standing {
-        remaining: whole(remaining),
-        reset: us(reset),
-        retry: us(retry),
-        nodes: whole(nodes),
-        held: whole(held),
-    })
-}
-
-fn read_verdict(charges: &[Charge], value: &Value) -> RedisResult<Verdict> {
-    let numbers: Vec<i64> = redis::from_redis_value_ref(value)?;
-    if numbers.len() != charges.len() * WORDS {
-        return Err(unexpected());
-    }
-    let outcomes: SmallVec<[Outcome; 2]> = charges
-        .iter()
-        .zip(numbers.as_chunks::<WORDS>().0)
-        .map(|(charge, words)| read_outcome(charge, words))
-        .collect();
-    Ok(Verdict {
-        allowed: outcomes.iter().all(|outcome| outcome.allowed),
-        outcomes,
-    })
-}
-
-/// Numbers that check.lua says of each limit.
-const WORDS: usize = 5;
-
-fn read_outcome(
-    charge: &Charge,
-    &[passed, remaining, reset, retry, mark]: &[i64; WORDS],
-) -> Outcome {
-    let us = |n: i64| Duration::from_micros(whole(n));
-    let allowed = passed == 1;
-    Outcome {
-        allowed,
-        remaining: whole(remaining),
-        reset: us(reset),
-        retry: (retry >= 0).then(|| us(retry)),
-        delay: charge.law.delay(allowed, us(reset), charge.cost),
-        mark: whole(mark),
-    }
 }

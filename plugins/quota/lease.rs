@@ -54,7 +54,7 @@ pub struct Grant {
     pub good: Duration,
     /// What they were charged to.
     pub mark: u64,
-    /// Gateways that ask for this key.
+    /// Gateways that ask for this key; 0 if nothing was wanted and no window runs.
     pub nodes: u64,
     /// Permits that others may hold. Some may come back.
     pub others: u64,

@@ -12,6 +12,7 @@
 //! Only the clock of whoever counts decides: gateways need not agree on the time.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
+mod answers;
 mod auto;
 mod breaker;
 mod central;
@@ -24,6 +25,7 @@ mod key;
 mod lease;
 mod leases;
 mod line;
+mod patience;
 mod places;
 mod script;
 mod server;

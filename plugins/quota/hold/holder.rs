@@ -10,6 +10,7 @@ use super::lease::Lease;
 use super::slot::{Beside, Found, Slot};
 use super::sums::{Held, Sums};
 use super::terms::Terms;
+use super::told::{Part, never, passed, refused};
 use crate::Nanos;
 use crate::charge::Law;
 use crate::key::Name;
@@ -53,21 +54,6 @@ impl Spot {
     pub fn set(self) -> usize {
         self.0 as usize / WAYS
     }
-}
-
-/// What this gateway holds of a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part {
-    /// Permits that can be spent.
-    pub permits: u64,
-    /// Until they lapse.
-    pub good: Duration,
-    /// For how long requests without a permit are refused from memory.
-    pub blocked: Duration,
-    /// What the store had left when it was asked last.
-    pub left: u64,
-    /// Until the limit is as good as new, or its window ends; zero if it has since.
-    pub reset: Duration,
 }
 
 /// What a request spent, so that it can be put back.
@@ -368,39 +354,4 @@ impl Holder {
 
 fn place(at: usize) -> u32 {
     u32::try_from(at).unwrap_or(u32::MAX)
-}
-
-fn passed(permits: u64, beside: &Beside, now: Nanos) -> Outcome {
-    Outcome {
-        allowed: true,
-        remaining: beside.left.saturating_add(permits),
-        reset: Duration::from_nanos(beside.reset.saturating_sub(now)),
-        retry: None,
-        delay: Duration::ZERO,
-        mark: beside.mark,
-    }
-}
-
-fn refused(permits: u64, beside: &Beside, now: Nanos) -> Outcome {
-    let retry = Duration::from_nanos(beside.blocked.saturating_sub(now));
-    Outcome {
-        allowed: false,
-        remaining: beside.left.saturating_add(permits),
-        reset: Duration::from_nanos(beside.reset.saturating_sub(now)).max(retry),
-        retry: Some(retry),
-        delay: Duration::ZERO,
-        mark: 0,
-    }
-}
-
-/// It costs more than the limit.
-fn never() -> Outcome {
-    Outcome {
-        allowed: false,
-        remaining: 0,
-        reset: Duration::ZERO,
-        retry: None,
-        delay: Duration::ZERO,
-        mark: 0,
-    }
 }

@@ -4,6 +4,7 @@
 use std::sync::atomic::AtomicU64;
 
 use super::over::Over;
+use super::sizes::{HORIZON, Need, blocked, want};
 use super::slot::{Beside, Slot};
 use super::sums::Sums;
 use super::terms::{Terms, nanos};
@@ -11,8 +12,6 @@ use crate::Nanos;
 use crate::charge::Law;
 use crate::lease::{Ask, Grant};
 
-/// So many ticks' demand is asked for: less often than a tick, and yet less than lies idle for long.
-const HORIZON: f64 = 8.0;
 /// Permits that lie idle for so many ticks go back.
 const IDLE_TICKS: u8 = 4;
 /// What a tick says of the demand; the rest is what was known.
@@ -107,7 +106,11 @@ impl Lease {
     /// A request found too few. True if it may pass all the same.
     pub(super) fn lacks(&mut self, cost: u64, now: Nanos, sums: &Sums) -> bool {
         self.wanted = true;
-        if self.over.take(cost, self.terms.over, now) {
+        let window = match self.terms.law {
+            Law::Fixed { window, .. } => nanos(window),
+            _ => 0,
+        };
+        if self.over.take(cost, self.terms.over, now, window) {
             self.spent += cost;
             sums.overdraft.add(cost);
             return true;
@@ -156,7 +159,20 @@ impl Lease {
             key: self.key.clone(),
             law: self.terms.law,
             number: number(),
-            want: if self.wanted { self.want(now) } else { 0 },
+            want: if self.wanted {
+                want(
+                    &self.terms,
+                    &Need {
+                        demand: self.demand,
+                        last: self.last_want,
+                        since: now.saturating_sub(self.granted),
+                        nodes: self.nodes,
+                        lacked: self.lacked,
+                    },
+                )
+            } else {
+                0
+            },
             back: std::mem::take(&mut self.back),
             over: self.over.untold(),
             mark: beside.mark,
@@ -176,17 +192,6 @@ impl Lease {
         Some(ask)
     }
 
-    fn want(&self, now: Nanos) -> u64 {
-        let tick = self.terms.tick;
-        let asked = (self.demand * tick as f64 * HORIZON).ceil() as u64;
-        let doubled = match now.saturating_sub(self.granted) < tick {
-            true => self.last_want.saturating_mul(2),
-            false => 0,
-        };
-        let want = asked.max(doubled).max(self.terms.first(self.nodes));
-        want.max(self.lacked).min(self.terms.limit)
-    }
-
     /// The answer to the ask under way.
     pub(super) fn granted(
         &mut self,
@@ -199,6 +204,10 @@ impl Lease {
             return;
         };
         self.failing = false;
+        if grant.nodes == 0 {
+            // No window runs: there was nothing to give back to, and nothing is known of the next one.
+            return;
+        }
         let fixed = matches!(self.terms.law, Law::Fixed { .. });
         let old = slot.beside();
         let another = fixed && old.mark.abs_diff(grant.mark) > SAME_WINDOW;
@@ -228,7 +237,7 @@ impl Lease {
             until,
             blocked: match ask.want {
                 0 => old.blocked,
-                _ => self.blocked(&ask, grant, now),
+                _ => blocked(&self.terms, ask.want, grant, now),
             },
             low: low.min(permits.saturating_sub(1)),
             left: grant.left,
@@ -236,24 +245,6 @@ impl Lease {
             mark: grant.mark,
         };
         self.put(slot, permits, beside);
-    }
-
-    /// Until when it makes no sense to ask again.
-    fn blocked(&self, ask: &Ask, grant: &Grant, now: Nanos) -> Nanos {
-        if grant.permits >= ask.want {
-            return 0;
-        }
-        let (soon, retry) = (self.terms.tick / 2, nanos(grant.retry));
-        let wait = match self.terms.law {
-            // There is more, only less for each.
-            Law::Fixed { .. } if grant.permits > 0 => return 0,
-            // Others may give some back.
-            Law::Fixed { .. } if grant.others > 0 => retry.min(soon),
-            Law::Fixed { .. } => retry,
-            // What comes, comes all the time: it is fetched in portions.
-            _ => retry.max(soon),
-        };
-        now.saturating_add(wait.max(1))
     }
 
     /// Whether this is the ask that waits for an answer.
@@ -318,6 +309,7 @@ impl Lease {
             || self.flight.is_some()
             || self.may_ask()
             || now < beside.blocked
+            || self.over.counts(now)
             || self.quiet == 0;
         keeps.then_some(now.saturating_add(self.terms.tick))
     }
@@ -333,12 +325,17 @@ impl Lease {
 
     /// Gives back what lies idle, and keeps alive what is used slowly.
     fn tidy(&mut self, slot: &Slot<AtomicU64>, mut beside: Beside, now: Nanos, sums: &Sums) {
-        let keep = (self.demand * self.terms.tick as f64 * HORIZON).ceil() as u64;
+        let mut keep = (self.demand * self.terms.tick as f64 * HORIZON).ceil() as u64;
         self.idle = if self.seen > keep.saturating_mul(2) {
             self.idle + 1
         } else {
             0
         };
+        let quiet = self.quiet.saturating_add(1);
+        if quiet >= IDLE_TICKS || self.idle >= IDLE_TICKS && quiet + 1 >= IDLE_TICKS {
+            // Nobody comes any more: all at once, as each return makes others ask for a little.
+            (keep, self.idle) = (0, IDLE_TICKS);
+        }
         if self.idle >= IDLE_TICKS {
             self.idle = 0;
             let held = self.take(slot, sums);

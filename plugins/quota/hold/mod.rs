@@ -12,14 +12,17 @@ mod asks;
 mod holder;
 mod lease;
 mod over;
+mod sizes;
 mod slot;
 mod sums;
 mod terms;
 #[cfg(test)]
 mod tests;
+mod told;
 
 pub use asks::Due;
-pub use holder::{Claim, Holder, Mark, Part, Spend, Spot};
+pub use holder::{Claim, Holder, Mark, Spend, Spot};
 pub use lease::RoundTrip;
 pub use sums::Held;
 pub use terms::{SLACK, SLACK_BUCKET, Terms};
+pub use told::Part;

@@ -13,11 +13,13 @@ pub(super) struct Over {
     untold: u64,
     /// When the window ends, as far as is known here.
     ends: Nanos,
+    /// Any window that a request was let pass in is over by then.
+    over: Nanos,
 }
 
 impl Over {
     /// Lets a request pass, if there is something left of `most`.
-    pub(super) fn take(&mut self, cost: u64, most: u64, now: Nanos) -> bool {
+    pub(super) fn take(&mut self, cost: u64, most: u64, now: Nanos, window: Nanos) -> bool {
         if self.used + self.next + cost > most {
             return false;
         }
@@ -26,7 +28,13 @@ impl Over {
             false => self.next += cost,
         }
         self.untold += cost;
+        self.over = now.saturating_add(window);
         true
+    }
+
+    /// Whether it has to be remembered, or the same would be let pass twice in a window.
+    pub(super) fn counts(&self, now: Nanos) -> bool {
+        now < self.over
     }
 
     /// What a request cost beyond what it was charged, whether there is room for it or not.

@@ -70,7 +70,7 @@ impl Terms {
         self.law
     }
 
-    /// A gateway's first ask, and the least that is asked for: a quarter of its part.
+    /// A gateway's first ask: a quarter of its part.
     pub(crate) fn first(&self, nodes: u64) -> u64 {
         (self.limit / (4 * nodes.max(self.nodes))).max(1)
     }
