@@ -11,6 +11,7 @@ use std::time::{Duration, SystemTime};
 use lockgate_plugin::request::ServerFacts;
 use lockgate_plugin::{Problem, Problems};
 use lockgate_plugins::observe::prometheus::Metrics;
+use lockgate_plugins::traffic::limit_count::Groups;
 use pingora_core::listeners::{ListenerConfig, TcpSocketOptions};
 use pingora_core::protocols::TcpKeepalive;
 use pingora_core::protocols::l4::stream::L4BufferSettings;
@@ -177,7 +178,11 @@ fn serve(
     core.recent = recent.clone();
     let core = Arc::new(core);
     let checked_by = Arc::clone(&metrics);
-    let workshop = workshop(settings, &metrics);
+    let mut workshop = workshop(settings, &metrics);
+    if let Some(groups) = graph.shared::<Groups>() {
+        // What is to be stored has to agree with what is in use.
+        workshop.shared.insert(Arc::new(groups.looking()));
+    }
     let read = match &source {
         Source::Store(_, revision) => Some(*revision),
         Source::File(_) => None,

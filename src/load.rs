@@ -9,6 +9,7 @@ use std::time::Duration;
 use lockgate_limit::Engine;
 use lockgate_plugin::{Problem, Problems, Shared, StateStore};
 use lockgate_plugins::observe::prometheus::{Families, Metrics, Options as MetricsOptions};
+use lockgate_plugins::traffic::limit_count::Groups;
 use lockgate_plugins::transform::redirect::TlsPorts;
 
 use crate::config::catalogue::Catalogue;
@@ -149,6 +150,7 @@ pub fn workshop(settings: &Settings, metrics: &Arc<Metrics>) -> Workshop {
     let mut shared = Shared::default();
     shared.insert(Arc::clone(metrics));
     shared.insert(Arc::clone(metrics.lost()));
+    shared.insert(Arc::new(Groups::default()));
     let listen = settings.tls.listen.iter();
     let ports = listen.map(|listen| listen.addr.port()).collect();
     shared.insert(Arc::new(TlsPorts(ports)));

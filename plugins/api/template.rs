@@ -99,6 +99,11 @@ impl Template {
         self.vars().next().is_none()
     }
 
+    /// Whether there is more than one variable in it.
+    pub fn has_several_vars(&self) -> bool {
+        self.vars().nth(1).is_some()
+    }
+
     /// Whether it uses a variable of which `is` holds.
     pub fn any_var(&self, is: &dyn Fn(&Var) -> bool) -> bool {
         self.vars().any(is)

@@ -22,6 +22,7 @@ mod figures;
 mod grant;
 mod hold;
 mod key;
+mod later;
 mod lease;
 mod leases;
 mod line;
@@ -45,12 +46,15 @@ pub use hold::{
     Claim, Due, Held, Holder, Mark, Part, RoundTrip, SLACK, SLACK_BUCKET, Spend, Spot, Terms,
 };
 pub use key::{Name, key_text};
+pub use later::Later;
 pub use lease::{Ask, Grant};
 pub use leases::{Leases, LeasesFigures};
 pub use places::{Entered, LONGEST_LIFE, PlaceHeld, Places, Seat};
 pub use server::{Access, Place, Server};
 pub use share::{OnStoreError, Share, Shares};
-pub use store::{Away, Keeper, Outcome, QuotaStore, Settled, Standing, Verdict, Waiting};
+pub use store::{
+    Away, Keeper, Outcome, OwnerStore, QuotaStore, Settled, Standing, Verdict, Waiting,
+};
 
 /// Nanoseconds on a clock that never goes back; its zero does not matter.
 pub type Nanos = u64;

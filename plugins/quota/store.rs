@@ -60,6 +60,11 @@ pub trait QuotaStore: Send + Sync + fmt::Debug {
     fn calls(&self) -> Calls;
 }
 
+/// The gateways of a cluster as the place where limits count. A process-wide object, where they count for
+/// each other.
+#[derive(Clone, Debug)]
+pub struct OwnerStore(pub std::sync::Arc<dyn QuotaStore>);
+
 /// Who keeps a count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Keeper {

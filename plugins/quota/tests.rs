@@ -3,6 +3,7 @@
 mod checks;
 mod cluster;
 mod faults;
+mod later;
 mod leases;
 mod model;
 mod places;

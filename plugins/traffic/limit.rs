@@ -20,8 +20,22 @@
 //! `apisix_limit_evicted_total` and `apisix_limit_unseen_total` tell.
 //!
 //! With `dry_run` a limit counts for itself and refuses nothing; the log says at level `debug` when
-//! it would have. Counts are kept in this gateway's memory and survive every edit but that of a limit's
-//! name, key or scope.
+//! it would have. Counts survive every edit but that of a limit's name, key or scope, and in a store of its
+//! algorithm.
+//!
+//! # Several gateways
+//!
+//! With a `store` all gateways count together in Redis (`policy: redis`, `redis-cluster` or `redis-sentinel`,
+//! and the attributes that `limit-count` has for it); a limit with `mode: local` stays by itself. Redis is asked
+//! once for each request, for all its limits together; in a cluster, where limits are in different places, first for the
+//! limit with the least left and then for the others at once, and when one of these refuses the others get back what
+//! they were charged. Concurrency has a place in Redis for each request under way, which is free ten seconds after its
+//! gateway died. `buckets`, aligned windows and strict sliding windows count in this gateway only.
+//!
+//! While the store cannot be asked `on_store_error` decides: with `local` each gateway goes on alone, for
+//! its part of the limit (one of `gateways` parts), of which it has used up what itself let pass before; all together
+//! then let pass no more than the limit besides what had passed before. What requests cost afterwards (`refund_on`,
+//! `cost_header`) is told to the store beside the traffic, once; while it is away that is lost.
 //!
 //! ```yaml
 //! plugins:
@@ -29,7 +43,9 @@
 //!     limits:
 //!       - { name: client, count: 20, time_window: 1, burst: 40 }
 //!       - { name: user, algorithm: sliding_window, count: 1000, time_window: 3600, key: $consumer_name, scope: global }
-//!       - { name: work, algorithm: concurrency, count: 100, key: "", scope: service }
+//!       - { name: work, algorithm: concurrency, count: 100, key: "", scope: service, mode: local }
+//!     store: { policy: redis, redis_host: 127.0.0.1 }
+//!     gateways: 3
 //! ```
 //!
 //! # Answers
@@ -43,24 +59,30 @@
 //! says that 19 are left, for one second. A refusal adds `Retry-After`.
 
 mod conf;
+mod decide;
 mod headers;
 mod one;
+mod shared;
 #[cfg(test)]
 mod tests;
+mod together;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockgate_limit::{Ask, Decision, Ended, Engine, Guard, Key, NEVER, Nanos, Receipt, Rule};
+use lockgate_limit::{Ask, Ended, Engine, Guard, Key, Nanos, Receipt, Rule};
 use lockgate_plugin::{
-    BuildCx, Ctx, HeaderKey, Outcome, Phases, Plugin, Problems, Reply, Step, Var,
+    BuildCx, Ctx, Flow, HeaderKey, Outcome, Phases, Plugin, Problems, Reply, Step, Var,
 };
+use lockgate_quota::{self as quota, PlaceHeld};
 use smallvec::SmallVec;
 
 pub use self::conf::Conf;
+use self::decide::Verdict;
 use self::headers::Headers;
 use self::one::{Asked, Limit, Missing};
-use super::limits::{ended, engine, hold, now, posts, refusal, undecided};
+use self::shared::Stores;
+use super::limits::{ended, engine, hold, now, posts, refusal, undecided, wait};
 
 /// The built plugin.
 pub struct Limits {
@@ -70,13 +92,18 @@ pub struct Limits {
     headers: Option<Headers>,
     refunds: Box<[conf::Statuses]>,
     cost_header: Option<HeaderKey>,
+    /// Where limits are counted that gateways share, if there are such limits.
+    stores: Option<Stores>,
 }
 
 /// What a request holds while it is under way.
 #[derive(Default)]
 struct Held {
     guards: SmallVec<[Guard; 1]>,
+    places: SmallVec<[PlaceHeld; 1]>,
     charges: SmallVec<[Charge; 2]>,
+    /// What was charged in the store, and the mark.
+    shared: SmallVec<[(quota::Charge, u64); 2]>,
 }
 
 /// What was charged, until the answer says what it should have been.
@@ -104,9 +131,11 @@ impl Plugin for Limits {
         let limits: Box<[Limit]> = each
             .map(|(at, limit)| {
                 let mut out = out.at("limits");
-                Limit::build(limit, conf.dry_run, (&engine, bx), &mut out.at_index(at))
+                let mut out = out.at_index(at);
+                Limit::build((limit, at), &conf, (&engine, bx), &mut out)
             })
             .collect();
+        let stores = Stores::build(&conf, bx, &mut out);
         let cost_header = conf.cost_header.as_deref().map(str::parse);
         let cost_header = cost_header.transpose().unwrap_or_else(|why| {
             out.add("cost_header", format!("the name is {why}"));
@@ -121,6 +150,7 @@ impl Plugin for Limits {
             refusal: refusal(conf.rejected_code, conf.rejected_msg.as_deref(), reason),
             refunds: conf.refund_on.into(),
             cost_header,
+            stores,
         })
     }
 
@@ -159,25 +189,26 @@ impl Plugin for Limits {
                 }
             }
         }
+        if let Some(stores) = &self.stores {
+            return Ok(Step::Wait(Box::pin(async move {
+                let (verdict, held) = self.decide_together(stores, &asked, now).await;
+                Ok(match self.conclude(&verdict, held, (cx, now)) {
+                    Ok(delay) => {
+                        if let Some(wait) = wait(cx, delay) {
+                            wait.await;
+                        }
+                        Flow::Next
+                    }
+                    Err(refusal) => Flow::Reply(refusal),
+                })
+            })));
+        }
         let mut held = Held::default();
-        let verdict = self.decide(&asked, &mut held, (cx, now));
-        for (limit, decision) in &verdict.shown {
-            let noted = (&*limit.key, &*cx, now);
-            posts::note(&limit.post, decision, verdict.allowed, noted);
-        }
-        if let Some(headers) = &self.headers {
-            headers.show(&verdict.shown, cx);
-        }
-        if !verdict.allowed {
-            if let Some(headers) = &self.headers {
-                headers.retry(verdict.retry, cx);
-            }
-            return Ok(Step::Reply(self.refusal.clone()));
-        }
-        if !held.guards.is_empty() || !held.charges.is_empty() {
-            *cx.local() = held;
-        }
-        Ok(hold(cx, Duration::from_nanos(verdict.delay)))
+        let verdict = self.decide(asked.iter(), &mut held, now);
+        Ok(match self.conclude(&verdict, held, (cx, now)) {
+            Ok(delay) => hold(cx, delay),
+            Err(refusal) => Step::Reply(refusal),
+        })
     }
 
     fn log(&self, cx: &mut Ctx<'_>) {
@@ -195,6 +226,11 @@ impl Plugin for Limits {
         let used = if refunded { Some(0) } else { told };
         let Some(used) = used else { return };
         let now = ended(&self.engine, cx);
+        if let Some(stores) = &self.stores {
+            let each = held.shared.into_iter();
+            let settled = each.map(|(charge, mark)| together::corrected(charge, mark, used));
+            stores.later.settle(settled, now);
+        }
         for charge in held.charges {
             let ask = Ask {
                 rule: &charge.rule,
@@ -206,125 +242,48 @@ impl Plugin for Limits {
     }
 }
 
-/// What all limits say together.
-struct Verdict<'a> {
-    allowed: bool,
-    /// What each says that is not only looked at.
-    shown: SmallVec<[(&'a Limit, Decision); 4]>,
-    delay: u64,
-    retry: u64,
-}
-
 impl Limits {
+    /// What becomes of the request: how long it waits, or the answer.
+    fn conclude(
+        &self,
+        verdict: &Verdict<'_>,
+        held: Held,
+        (cx, now): (&mut Ctx<'_>, Nanos),
+    ) -> Result<Duration, Reply> {
+        for (limit, decision) in &verdict.shown {
+            let noted = (&*limit.key, &*cx, now);
+            posts::note(&limit.post, decision, verdict.allowed, noted);
+        }
+        for (limit, passed) in &verdict.dry {
+            match passed {
+                Some(decision) => limit.post.tally().passed(decision),
+                None => limit.would_refuse(cx, now),
+            }
+        }
+        if let Some(headers) = &self.headers {
+            headers.show(&verdict.shown, cx);
+            if !verdict.allowed {
+                headers.retry(verdict.retry, cx);
+            }
+        }
+        if !verdict.allowed {
+            return Err(self.refusal.clone());
+        }
+        if !held.is_empty() {
+            *cx.local() = held;
+        }
+        Ok(Duration::from_nanos(verdict.delay))
+    }
+
     /// Whether a charge may change when the answer is known.
     fn settles(&self) -> bool {
         !self.refunds.is_empty() || self.cost_header.is_some()
     }
+}
 
-    /// Asks all of them. What is charged or entered is put into `held`, if the request may pass.
-    fn decide<'a>(
-        &self,
-        asked: &[(&'a Limit, Asked)],
-        held: &mut Held,
-        (cx, now): (&Ctx<'_>, Nanos),
-    ) -> Verdict<'a> {
-        let mut verdict = Verdict {
-            allowed: true,
-            shown: SmallVec::new(),
-            delay: 0,
-            retry: 0,
-        };
-        let mut rates = SmallVec::<[(&Limit, Ask<'_>); 4]>::new();
-        for (limit, ask) in asked {
-            match &ask.rule {
-                Some(rule) if limit.dry_run => {
-                    let ask = Ask {
-                        rule,
-                        key: ask.key,
-                        cost: ask.cost,
-                    };
-                    let (decision, _) = self.engine.take(&ask, now);
-                    if decision.allowed {
-                        limit.post.tally().passed(&decision);
-                    } else {
-                        limit.would_refuse(cx, now);
-                    }
-                }
-                Some(rule) => rates.push((
-                    limit,
-                    Ask {
-                        rule,
-                        key: ask.key,
-                        cost: ask.cost,
-                    },
-                )),
-                None => self.enter((limit, ask), held, &mut verdict, (cx, now)),
-            }
-        }
-        if verdict.allowed && !rates.is_empty() {
-            let asks: SmallVec<[Ask<'_>; 4]> = rates.iter().map(|(_, ask)| *ask).collect();
-            let all = self.engine.take_all(&asks, now);
-            verdict.allowed = all.allowed;
-            for ((limit, _), decision) in rates.iter().zip(&all.decisions) {
-                verdict.shown.push((limit, *decision));
-                verdict.delay = verdict.delay.max(decision.delay);
-                verdict.retry = verdict.retry.max(decision.retry);
-            }
-            if self.settles() {
-                let charges = asks.iter().zip(all.receipts);
-                held.charges.extend(charges.map(|(ask, receipt)| Charge {
-                    rule: *ask.rule,
-                    key: ask.key,
-                    cost: ask.cost,
-                    receipt,
-                }));
-            }
-        }
-        if !verdict.allowed {
-            *held = Held::default();
-        }
-        verdict
-    }
-
-    /// Counts a request that is under way.
-    fn enter<'a>(
-        &self,
-        (limit, ask): (&'a Limit, &Asked),
-        held: &mut Held,
-        verdict: &mut Verdict<'a>,
-        (cx, now): (&Ctx<'_>, Nanos),
-    ) {
-        let most = self.engine.overrides().at_once(ask.key, ask.count, now);
-        let counts = self.engine.concurrency();
-        if limit.dry_run {
-            if let Ok((guard, there)) = counts.enter(ask.key, u64::MAX) {
-                held.guards.push(guard);
-                if there > most {
-                    limit.would_refuse(cx, now);
-                }
-            }
-            return;
-        }
-        let (allowed, there) = match counts.enter(ask.key, most) {
-            Ok((guard, there)) => {
-                held.guards.push(guard);
-                (true, there)
-            }
-            Err(there) => (false, there),
-        };
-        if !allowed {
-            verdict.allowed = false;
-            // Who knows when one of them ends.
-            verdict.retry = NEVER;
-        }
-        let decision = Decision {
-            allowed,
-            limit: most,
-            remaining: most.saturating_sub(there),
-            reset: 0,
-            retry: if allowed { 0 } else { NEVER },
-            delay: 0,
-        };
-        verdict.shown.push((limit, decision));
+impl Held {
+    fn is_empty(&self) -> bool {
+        let counts = self.guards.is_empty() && self.places.is_empty();
+        counts && self.charges.is_empty() && self.shared.is_empty()
     }
 }

@@ -54,6 +54,7 @@ use smallvec::SmallVec;
 pub use self::conf::Conf;
 use self::conf::WindowType;
 use self::group::Group;
+pub use self::group::Groups;
 pub use self::headers::Metadata;
 use self::headers::Names;
 use super::limits::amount::{self, Amount};

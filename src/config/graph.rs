@@ -123,6 +123,11 @@ struct Dirty {
 }
 
 impl Graph {
+    /// A process-wide object that plugins are built with.
+    pub fn shared<T: std::any::Any + Send + Sync>(&self) -> Option<Arc<T>> {
+        self.workshop.shared.get()
+    }
+
     /// An empty graph.
     pub fn new(workshop: Workshop, mode: Mode, resolver: Option<Resolver>) -> Graph {
         let snapshot = Snapshot {

@@ -17,6 +17,7 @@ mod limits_faults;
 mod limits_load;
 mod limits_nodes;
 mod limits_operated;
+mod limits_own;
 mod limits_servers;
 mod limits_verdict;
 mod limits_windows;
@@ -139,6 +140,9 @@ pub(crate) const ALL: &[(&str, Scenario)] = &[
     }),
     ("gateways count together in Redis, and without it", |w| {
         Box::pin(limits::shared(w))
+    }),
+    ("limits of all kinds count in Redis, and alone", |w| {
+        Box::pin(limits_own::shared(w))
     }),
     ("places in Redis come back when a gateway dies", |w| {
         Box::pin(limits::places(w))

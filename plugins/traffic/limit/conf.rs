@@ -7,6 +7,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, de};
 
 use crate::traffic::limits::amount;
+use crate::traffic::limits::store::{Policy, Store};
 
 /// Configuration of `limit`.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -36,6 +37,14 @@ pub struct Conf {
     /// A response header with what a request has cost; it replaces `cost` when the response is there.
     #[serde(default)]
     pub(super) cost_header: Option<String>,
+    /// Where limits are counted that gateways share: see `mode`. When left out, by the gateways themselves, if
+    /// they count for each other.
+    #[serde(default)]
+    pub(super) store: Option<Store>,
+    /// About how many gateways share the limits. A gateway that has to count alone lets pass this part of them.
+    #[serde(default = "two")]
+    #[schemars(range(min = 1, max = 1024))]
+    pub(super) gateways: u64,
 }
 
 /// A limit.
@@ -95,10 +104,12 @@ pub(super) struct One {
     /// Counts for itself and refuses nothing.
     #[serde(default)]
     pub(super) dry_run: bool,
-    /// Where it counts: in this gateway's memory.
+    /// Where it counts, and how. `auto` when there is a `store`, else `local`.
     #[serde(default)]
-    #[allow(dead_code)]
-    pub(super) mode: Mode,
+    pub(super) mode: Option<Mode>,
+    /// What is done while the store cannot be asked.
+    #[serde(default)]
+    pub(super) on_store_error: OnStoreError,
 }
 
 /// How a limit counts.
@@ -150,13 +161,29 @@ pub(super) enum Scope {
     Global,
 }
 
-/// Where a limit counts.
-#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq)]
+/// Where a limit counts, and how.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Mode {
-    // In this gateway's memory.
+    // In this gateway's memory, for this gateway.
+    Local,
+    // In the store, which is asked for every request.
+    Exact,
+    // In the store, as is best for the limit.
+    Auto,
+}
+
+/// What is done while the store cannot be asked.
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum OnStoreError {
+    // This gateway counts alone, for its part of the limit.
     #[default]
     Local,
+    // Requests pass.
+    Allow,
+    // Requests are refused.
+    Deny,
 }
 
 /// A status or a class of them.
@@ -210,6 +237,22 @@ impl JsonSchema for Statuses {
     }
 }
 
+impl One {
+    /// What a store cannot count: a limit that is not enforced where it was meant to be is worse than none.
+    fn check_shared(&self, out: &mut Problems) {
+        let here = "counts in this gateway's memory only: set `mode: local`";
+        if self.algorithm == Algorithm::Buckets {
+            out.add("algorithm", format!("`buckets` {here}"));
+        }
+        if self.aligned {
+            out.add("aligned", format!("an aligned window {here}"));
+        }
+        if self.strict && self.algorithm == Algorithm::SlidingWindow {
+            out.add("strict", format!("a strict window {here}"));
+        }
+    }
+}
+
 impl Conf {
     pub(super) fn check(&self, out: &mut Problems) {
         for (at, one) in self.limits.iter().enumerate() {
@@ -232,7 +275,21 @@ impl Conf {
             if one.strict && !strict {
                 out.add("strict", "only for `sliding_window` and `buckets`");
             }
+            if self.mode(one) != Mode::Local {
+                one.check_shared(&mut out);
+            }
         }
+        if let Some(store) = &self.store {
+            store.check(&Policy::SHARED, &mut out.at("store"));
+        }
+    }
+
+    /// The mode of a limit.
+    pub(super) fn mode(&self, one: &One) -> Mode {
+        one.mode.unwrap_or(match self.store {
+            Some(_) => Mode::Auto,
+            None => Mode::Local,
+        })
     }
 }
 
@@ -250,6 +307,10 @@ fn second() -> f64 {
 
 fn ten() -> u8 {
     10
+}
+
+fn two() -> u64 {
+    2
 }
 
 fn network() -> u8 {

@@ -7,18 +7,24 @@ use lockgate_limit::{
     self as engine, BadRule, Counted, Ended, Engine, Key, Nanos, Post, Rule, Unclear,
 };
 use lockgate_plugin::{BuildCx, Ctx, Problems, Var};
+use lockgate_quota::{BadLaw, Law};
 
-use super::conf::{Algorithm, OnMissing, One, Scope};
+use super::conf::{Algorithm, Conf, Mode, OnMissing, One, Scope};
+use super::shared::{Shared, SharedAsk};
 use crate::traffic::limits::amount::Amount;
 use crate::traffic::limits::key::{KeySource, KeyType};
 use crate::traffic::limits::posts::{self, Kept, Told, Within, bound};
 
 pub(super) struct Limit {
+    /// Its place among the limits of the plugin.
+    pub(super) at: usize,
     pub(super) name: Box<str>,
     pub(super) dry_run: bool,
     pub(super) window: Duration,
     pub(super) count: Amount,
-    shape: Shape,
+    pub(super) shape: Shape,
+    /// What other gateways need to know, if it counts with them.
+    pub(super) shared: Option<Shared>,
     /// For every request, if the count is the same.
     rule: Option<Rule>,
     pub(super) key: Arc<KeySource>,
@@ -30,8 +36,8 @@ pub(super) struct Limit {
 
 /// Everything about how it counts but the count.
 #[derive(Clone, Copy)]
-struct Shape {
-    algorithm: Algorithm,
+pub(super) struct Shape {
+    pub(super) algorithm: Algorithm,
     window: Duration,
     burst: Option<u64>,
     aligned: bool,
@@ -46,6 +52,8 @@ pub(super) struct Asked {
     pub(super) rule: Option<Rule>,
     pub(super) count: u64,
     pub(super) cost: u64,
+    /// What the store is asked, if it counts there.
+    pub(super) shared: Option<SharedAsk>,
 }
 
 /// Why there is nothing to ask.
@@ -84,13 +92,39 @@ impl Shape {
         Rule::new(algorithm, count, window)
     }
 
+    /// What this gateway counts by while it counts alone: its part of the limit.
+    pub(super) fn part(self, count: u64, gateways: u64) -> Option<Rule> {
+        let part = |whole: u64| whole.div_ceil(gateways.max(1));
+        let burst = self.burst.map(part);
+        Shape { burst, ..self }.rule(part(count)).ok()
+    }
+
+    /// The limit as a store counts it.
+    pub(super) fn law(self, count: u64) -> Result<Law, BadLaw> {
+        let (limit, window) = (count, self.window);
+        match self.algorithm {
+            Algorithm::FixedWindow => Law::Fixed { limit, window },
+            Algorithm::SlidingWindow | Algorithm::Buckets => Law::Sliding { limit, window },
+            Algorithm::Log => Law::Log { limit, window },
+            Algorithm::LeakyBucket => {
+                let rate = count as f64 / window.as_secs_f64();
+                return Law::leaky(rate, self.burst.unwrap_or(0) as f64);
+            }
+            Algorithm::TokenBucket | Algorithm::Concurrency => Law::Bucket {
+                interval_us: window.as_secs_f64() * 1e6 / count as f64,
+                holds: self.burst.unwrap_or(count) as f64,
+            },
+        }
+        .checked()
+    }
+
     /// What is told of a limit like this.
     fn told(
         self,
         conf: &One,
         (key, dry_run): (&Arc<KeySource>, bool),
         fixed: Option<u64>,
-        owner: &str,
+        (owner, shared): (&str, bool),
     ) -> Told {
         let within = match conf.scope {
             Scope::Route => Within::Route(owner.strip_prefix("routes/").map(Into::into)),
@@ -124,7 +158,11 @@ impl Shape {
             (_, None) => format!("{count} in {} s, {name}", conf.time_window),
         };
         Told {
-            kept: Kept::Here,
+            kept: if shared {
+                Kept::Redis(None)
+            } else {
+                Kept::Here
+            },
             key: Arc::clone(key),
             expression: conf.key.as_str().into(),
             within,
@@ -138,12 +176,13 @@ impl Shape {
 
 impl Limit {
     pub(super) fn build(
-        conf: &One,
-        dry_run: bool,
+        (conf, at): (&One, usize),
+        all: &Conf,
         (engine, bx): (&Engine, &BuildCx<'_>),
         out: &mut Problems,
     ) -> Limit {
-        let dry_run = dry_run || conf.dry_run;
+        let dry_run = all.dry_run || conf.dry_run;
+        let is_shared = all.mode(conf) != Mode::Local;
         // Where it is configured tells counters of routes apart; in wider scopes the name does.
         let scope = match conf.scope {
             Scope::Route => bx.owner,
@@ -170,8 +209,12 @@ impl Limit {
             parts: conf.parts,
         };
         let count = Amount::build(&conf.count, 1, "count", out);
-        let counts = shape.told(conf, (&key, dry_run), count.fixed(), bx.owner);
+        let whose = (bx.owner, is_shared);
+        let counts = shape.told(conf, (&key, dry_run), count.fixed(), whose);
+        let shared = || Shared::new((conf, dry_run), bx.owner, all.gateways);
         let mut limit = Limit {
+            at,
+            shared: is_shared.then(shared),
             name: conf.name.as_str().into(),
             dry_run,
             window,
@@ -189,6 +232,11 @@ impl Limit {
                 Ok(rule) => limit.rule = Some(rule),
                 Err(bad) => out.add("count", bad.to_string()),
             }
+        }
+        if let (Some(count), true) = (limit.count.fixed(), is_shared && !limit.is_concurrency())
+            && let Err(bad) = limit.shape.law(count)
+        {
+            out.add("count", bad.to_string());
         }
         limit
     }
@@ -239,7 +287,9 @@ impl Limit {
             }
             Scope::Global => ["g", ""],
         };
-        let key = match (self.key.find_in(engine, cx, &within), self.on_missing) {
+        let found = self.key.find_in(engine, cx, &within);
+        let by_address = found.is_none();
+        let key = match (found, self.on_missing) {
             (Some(key), _) => key,
             (None, OnMissing::Ip) => self.key.address_in(engine, cx, &within),
             (None, OnMissing::Skip) => return Err(Missing::Skip),
@@ -254,11 +304,29 @@ impl Limit {
             None if self.is_concurrency() => None,
             None => Some(self.shape.rule(count).map_err(|_| Missing::Number)?),
         };
+        let shared = match &self.shared {
+            None => None,
+            Some(shared) => Some(SharedAsk {
+                law: match self.is_concurrency() {
+                    true => None,
+                    false => Some(self.shape.law(count).map_err(|_| Missing::Number)?),
+                },
+                key: {
+                    let text = match by_address {
+                        true => None,
+                        false => self.key.text(cx),
+                    };
+                    let text = text.unwrap_or_else(|| self.key.address_text(cx));
+                    shared.key(within, &text, by_address)
+                },
+            }),
+        };
         Ok(Asked {
             key,
             rule,
             count,
             cost: number(&self.cost, 0)?,
+            shared,
         })
     }
 

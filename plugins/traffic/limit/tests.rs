@@ -1,3 +1,6 @@
+mod shared;
+mod store;
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -30,9 +30,8 @@ pub struct Conf {
     #[serde(default)]
     pub(super) rules: Option<Vec<RuleConf>>,
     /// Routes with the same name here count together. Their configuration of this plugin has to be
-    /// the same; for another one take another name, in all of them. A member that differs is rejected when
-    /// the gateway loads it, and what it was before stays in use. The Admin API looks at each resource
-    /// alone and stores it all the same.
+    /// the same; for another one take another name, in all of them. A member that differs from those in use is
+    /// refused.
     #[serde(default)]
     pub(super) group: Option<String>,
     /// Whose requests count together: see `key_type`. Without a value in a request, the client's

@@ -141,16 +141,14 @@ impl KeySource {
         }
     }
 
-    /// The key as text, for a store that several gateways share.
+    /// The key as text, for a store that several gateways share. Of several variables no two requests have
+    /// the same text unless all their values are: `a|b`, with `%` for one that has none.
     pub(crate) fn text(&self, cx: &Ctx<'_>) -> Option<String> {
         match &self.kind {
-            Kind::Address => Some(cx.client_ip().to_canonical().to_string()),
-            Kind::Var(var) => Some(cx.var(var)?.as_text().into_owned()),
-            Kind::Template(template) => {
-                let (text, found) = template.render_counted(&cx.lookup());
-                (found > 0).then_some(text)
+            Kind::Template(template) if template.has_several_vars() => {
+                Joined::of(template, &cx.lookup())
             }
-            Kind::Constant(text) => Some(String::from_utf8_lossy(text).into_owned()),
+            _ => self.shown(cx),
         }
     }
 
@@ -289,6 +287,11 @@ impl KeySource {
             .unwrap_or_else(|| format!("{} (its variables have no value)", self.address(cx)))
     }
 
+    /// The client's address as text, as far as it counts.
+    pub(crate) fn address_text(&self, cx: &Ctx<'_>) -> String {
+        self.address(cx).to_string()
+    }
+
     fn begin(&self, engine: &Engine, within: &[&str]) -> KeyHasher {
         let mut key = engine.key(self.scope);
         within.iter().for_each(|part| key.add(part.as_bytes()));
@@ -301,5 +304,61 @@ impl KeySource {
             Kind::Var(var) => is(var),
             Kind::Template(template) => template.any_var(is),
         }
+    }
+}
+
+/// Pieces of a key at their places, put together so that they can be told apart.
+#[derive(Default)]
+struct Joined {
+    text: String,
+    places: usize,
+}
+
+impl Joined {
+    fn of(template: &Template, source: &dyn VarSource) -> Option<String> {
+        let mut joined = Joined::default();
+        let found = template.each_piece(source, &mut |at, piece| joined.add(at, piece));
+        (found > 0).then_some(joined.text)
+    }
+
+    fn add(&mut self, at: usize, piece: &str) {
+        while self.places < at {
+            self.text.push_str("%|");
+            self.places += 1;
+        }
+        for c in piece.chars() {
+            match c {
+                '%' => self.text.push_str("%25"),
+                '|' => self.text.push_str("%7C"),
+                c => self.text.push(c),
+            }
+        }
+        self.text.push('|');
+        self.places = at + 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lockgate_plugin::testing::request;
+
+    #[test]
+    fn keys_of_several_variables_are_never_mixed_up() {
+        let text = |key: &str, args: &str| {
+            let run = request().get(&format!("/?{args}"));
+            Joined::of(&Template::parse(key), &run.lookup())
+        };
+        let two = "$arg_a$arg_b";
+        let check = |a: &str, b: &str| assert_ne!(text(two, a), text(two, b), "{a} {b}");
+        check("a=xy&b=z", "a=x&b=yz");
+        check("a=x", "b=x");
+        check("a=x", "a=x&b=");
+        check("a=x%7C&b=y", "a=x&b=%7Cy");
+        check("a=%25&b=y", "b=y");
+        check("a=%257C", "a=%7C");
+        assert_eq!(text(two, "a=x&b=y").as_deref(), Some("x|y|"));
+        assert_eq!(text(two, "c=x"), None);
+        assert_eq!(text("$arg_a $arg_b", "b=y").as_deref(), Some("%| |y|"));
     }
 }

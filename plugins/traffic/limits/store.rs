@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockgate_plugin::{BuildCx, Ctx, Problem, Problems};
-use lockgate_quota::{Access, Away, Central, LONGEST_LIFE, Place, Places, Server, key_text};
+use lockgate_quota::{
+    Access, Away, Central, LONGEST_LIFE, Later, Place, Places, QuotaStore, Server, key_text,
+};
 use rustc_hash::FxBuildHasher;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -136,6 +138,10 @@ impl Policy {
         Policy::RedisSentinel,
     ];
 
+    /// Those that several gateways share.
+    pub(crate) const SHARED: [Policy; 3] =
+        [Policy::Redis, Policy::RedisCluster, Policy::RedisSentinel];
+
     /// Refuses what a plugin cannot do: a limit that is not enforced where it was meant to be is worse
     /// than none.
     pub(crate) fn check(self, served: &[Policy], out: &mut Problems) {
@@ -159,6 +165,11 @@ impl Store {
     /// Whether other gateways count in the same place.
     pub(crate) fn is_shared(&self) -> bool {
         self.policy != Policy::Local
+    }
+
+    /// Whether keys of one call have to be in one slot.
+    pub(crate) fn has_slots(&self) -> bool {
+        self.policy == Policy::RedisCluster
     }
 
     /// What a schema cannot say: which attributes a policy needs.
@@ -278,6 +289,14 @@ pub(crate) fn shared(bx: &BuildCx<'_>, server: Server, deadline: Duration) -> Ar
     bx.states.get(("process", "limit", &key), || {
         Central::new(server, deadline)
     })
+}
+
+/// What corrects charges in a store afterwards; one for all who charge there.
+pub(crate) fn later(bx: &BuildCx<'_>, store: &Arc<dyn QuotaStore>) -> Arc<Later> {
+    // The store lives as long as what it is told by.
+    let key = format!("{:p}", Arc::as_ptr(store));
+    let made = || Later::new(Arc::clone(store));
+    bx.states.get(("process", "limit", &key), made)
 }
 
 /// What tells a connection from others. The text has no passwords in it, the number has.

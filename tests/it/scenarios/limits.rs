@@ -16,7 +16,7 @@ use crate::gateway::{Gateway, POLL};
 /// Redis is asked again after a failure, well within this.
 const LIMIT: Duration = Duration::from_secs(30);
 
-async fn start(port: u16) -> Result<Redis> {
+pub(super) async fn start(port: u16) -> Result<Redis> {
     tokio::task::spawn_blocking(move || Redis::start(port, &[])).await?
 }
 
@@ -158,7 +158,7 @@ fn places_routes(world: &World, port: u16) -> Result<Value> {
 }
 
 /// Asks until there is this status.
-async fn until(target: &Target, path: &str, status: u16) -> Result<()> {
+pub(super) async fn until(target: &Target, path: &str, status: u16) -> Result<()> {
     let start = Instant::now();
     loop {
         let answer = once(target, path).await;
@@ -217,7 +217,7 @@ pub(super) async fn places(world: Arc<World>) -> Result<()> {
     stop(one).await
 }
 
-async fn stop(gateway: Gateway) -> Result<()> {
+pub(super) async fn stop(gateway: Gateway) -> Result<()> {
     ensure!(gateway.stop().await?.success(), "a gateway failed");
     Ok(())
 }
