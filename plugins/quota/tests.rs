@@ -1,5 +1,6 @@
 //! Against a real Redis, which each test starts for itself.
 
+mod batches;
 mod checks;
 mod cluster;
 mod faults;

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::rig::*;
-use crate::{Access, Central, Server, key_text};
+use crate::{Access, Ask, Central, QuotaStore, Server, key_text};
 
 fn cluster() -> Vec<lockgate_test_redis::Redis> {
     Cluster::start(lockgate_test_redis::free_port)
@@ -30,6 +30,28 @@ async fn limits_are_spread_and_one_request_keeps_to_one_slot() {
             let verdict = shared.check(&charges, 0).await.unwrap();
             assert_eq!(verdict.allowed, allowed, "scope {scope}");
         }
+    }
+    let store: &dyn QuotaStore = &shared;
+    for scope in 0..30 {
+        // Permits are written down where their count is.
+        let key = key_text(&format!("user-{scope}"), "leased", "x");
+        let ask = Ask {
+            key: key.clone(),
+            law: fixed(100),
+            number: 1,
+            want: 10,
+            back: 0,
+            over: 0,
+            mark: 0,
+            held: 0,
+            most: None,
+            keeps: Duration::ZERO,
+        };
+        let granted = store.acquire(&[ask], 0).await.remove(0).unwrap();
+        assert_eq!((granted.permits, granted.left), (10, 90));
+        let standing = store.inspect(&key, fixed(100), 0).await.unwrap();
+        assert_eq!((standing.remaining, standing.held), (90, 10));
+        assert!(store.reset(&key, 0).await.unwrap());
     }
     let used = nodes
         .iter()

@@ -27,12 +27,16 @@ fn faults(random: &mut Random) -> Faults {
 }
 
 /// Bursts and silences, some gateways more than others.
-fn requests(random: &mut Random, nodes: u64, length: Nanos) -> Vec<(Nanos, usize)> {
+fn requests(random: &mut Random, nodes: u64, length: Nanos, most: u64) -> Vec<(Nanos, usize)> {
     let mut all = Vec::new();
     let mut now = START;
     while now < START + length && all.len() < 6_000 {
-        let burst = 1 + random.below(400);
-        let gap = 1 + random.below(length / 2_000);
+        let burst = 1 + random.below(most);
+        // Now and then all at one moment.
+        let gap = match random.below(2) {
+            0 => 1,
+            _ => 1 + random.below(length / 2_000),
+        };
         let nobody = random.below(nodes + 2);
         for _ in 0..burst {
             now += random.below(gap);
@@ -68,7 +72,7 @@ fn a_fixed_window_is_never_exceeded_but_by_what_is_allowed() {
         let terms = Terms::new(law, nodes, slack).unwrap();
         let over = (limit as f64 * slack).floor() as u64 / nodes;
         let length = window.as_nanos() as u64 * 4;
-        let asked = requests(&mut random, nodes, length);
+        let asked = requests(&mut random, nodes, length, 400);
         let faults = faults(&mut random);
         let mut sim = Sim::new(terms, nodes as usize, MS, seed, faults);
         sim.run(&asked, START + length + 10 * SECOND);
@@ -95,7 +99,7 @@ fn a_bucket_is_exceeded_by_what_may_be_held() {
         let terms = Terms::new(law, nodes, 0.1).unwrap();
         let most = holds as f64 + (holds as f64 * 0.1).floor().max(1.0);
         let length = (interval_us * holds as f64 * 1_000.0 * 3.0) as Nanos;
-        let asked = requests(&mut random, nodes, length);
+        let asked = requests(&mut random, nodes, length, 2 * holds);
         let faults = faults(&mut random);
         let mut sim = Sim::new(terms, nodes as usize, MS, seed, faults);
         sim.run(&asked, START + length + 10 * SECOND);
@@ -126,7 +130,7 @@ fn a_sliding_window_is_exceeded_by_what_may_be_held() {
         let terms = Terms::new(law, nodes, 0.05).unwrap();
         let most = limit + ((limit as f64 * 0.05).floor() as u64).max(1);
         let length = window.as_nanos() as u64 * 4;
-        let asked = requests(&mut random, nodes, length);
+        let asked = requests(&mut random, nodes, length, 2 * limit);
         let faults = faults(&mut random);
         let mut sim = Sim::new(terms, nodes as usize, MS, seed, faults);
         sim.run(&asked, START + length + 10 * SECOND);
