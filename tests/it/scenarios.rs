@@ -18,6 +18,7 @@ mod limits_load;
 mod limits_nodes;
 mod limits_operated;
 mod limits_own;
+mod limits_policy;
 mod limits_servers;
 mod limits_verdict;
 mod limits_windows;

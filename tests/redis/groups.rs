@@ -110,19 +110,23 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Kills the master of a key and waits until its replica took over.
+    /// Kills the master that has a key like this pattern, and waits until its replica took over.
     ///
     /// # Errors
-    /// When it never does, or nobody has the key's slot.
-    pub fn fail_over(&mut self, key: &str) -> Result<()> {
+    /// When it never does, or nobody has one.
+    pub fn fail_over(&mut self, pattern: &str) -> Result<()> {
+        let scan = ["--scan", "--pattern", pattern];
+        let found = self.nodes.iter().enumerate().find_map(|(at, node)| {
+            let keys = node.cli(&scan).ok().filter(|_| node.is_master())?;
+            Some((at, keys.lines().next()?.to_owned()))
+        });
+        let (at, key) = found.with_context(|| format!("no master has {pattern}"))?;
+        self.nodes.remove(at).kill()?;
         // Who does not have the key's slot says who has; a number is the answer of who has it.
         let serves = |node: &Redis| {
-            node.cli(&["EXISTS", key])
+            node.cli(&["EXISTS", &key])
                 .is_ok_and(|said| said.parse::<u64>().is_ok())
         };
-        let at = self.nodes.iter().position(|n| n.is_master() && serves(n));
-        let mut dead = self.nodes.remove(at.context("no master has the slot")?);
-        dead.kill()?;
         until("another master of the slot", || {
             self.nodes
                 .iter()

@@ -13,6 +13,7 @@ use tokio::task::spawn_blocking;
 
 use super::limits_faults::{Fault, Noticed, OPTIONS, PASSWORD};
 use super::limits_load::{Load, Sample, Stream, statuses};
+use super::limits_policy::Policy;
 use super::limits_servers::{Kind, Servers};
 use super::limits_verdict::{Phases, Row, Table};
 use super::{gateway, limits_windows, target};
@@ -22,8 +23,6 @@ use crate::value::merge;
 
 /// Everything happens well within this, on a machine that does other things.
 const LIMIT: Duration = Duration::from_secs(60);
-/// Admitted by the route with a limit that is reached.
-const TIGHT: usize = 100;
 /// So many answers in a row show that it is over.
 const STEADY: usize = 50;
 
@@ -58,63 +57,6 @@ impl Extent {
         every: Duration::from_millis(32),
         timed: true,
     };
-}
-
-/// What a route does with its limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Policy {
-    /// `limit-count` with three rules: 500 when nobody counts.
-    Strict,
-    /// The same with `allow_degradation`.
-    Lenient,
-    /// A limit that is reached; 500 when nobody counts.
-    Tight,
-}
-
-impl Policy {
-    const ALL: [Policy; 3] = [Policy::Strict, Policy::Lenient, Policy::Tight];
-
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Policy::Strict => "exact, error",
-            Policy::Lenient => "exact, allow",
-            Policy::Tight => "exact, limit reached",
-        }
-    }
-
-    fn id(self) -> &'static str {
-        match self {
-            Policy::Strict => "strict",
-            Policy::Lenient => "lenient",
-            Policy::Tight => "tight",
-        }
-    }
-
-    fn plugin(self, to: &Value) -> Value {
-        let rules = [
-            "strict $uri",
-            "strict $remote_addr $uri",
-            "strict $host $uri",
-        ];
-        let rules =
-            rules.map(|key| json!({ "key": key, "count": 10_000_000, "time_window": 3_600 }));
-        let mut conf = match self {
-            Policy::Strict => json!({ "rules": rules }),
-            Policy::Lenient => json!({ "rules": rules, "allow_degradation": true }),
-            Policy::Tight => json!({ "count": TIGHT, "time_window": 3_600, "key": "uri" }),
-        };
-        merge(&mut conf, to);
-        json!({ "limit-count": conf })
-    }
-
-    /// Whether a request may end like this.
-    fn allows(self, sample: &Sample, away: bool) -> bool {
-        match self {
-            Policy::Strict => sample.status == 200 || (away && sample.status == 500),
-            Policy::Lenient => sample.status == 200,
-            Policy::Tight => matches!(sample.status, 200 | 503) || (away && sample.status == 500),
-        }
-    }
 }
 
 /// One kind of servers, a gateway, and the faults one after the other.
@@ -208,7 +150,7 @@ fn routes(world: &World, servers: &Servers, extent: Extent) -> Result<Value> {
     let each = Policy::ALL.map(|policy| {
         json!({
             "id": policy.id(), "uri": format!("/tally/{}-*", policy.id()),
-            "plugins": policy.plugin(&to), "upstream": { "nodes": { &echo: 1 } },
+            "plugins": policy.plugins(&to), "upstream": { "nodes": { &echo: 1 } },
         })
     });
     Ok(json!({ "routes": each }))
@@ -233,7 +175,7 @@ impl Run {
         tokio::time::sleep(extent.phase).await;
         let begun = load.now();
         self = self
-            .on_thread(move |run| fault.begin(&mut run.servers, "x"))
+            .on_thread(move |run| fault.begin(&mut run.servers))
             .await?;
         let noticed = fault.noticed(extent.deadline);
         if noticed == Noticed::Away {
@@ -342,11 +284,9 @@ impl Run {
                 let wrong = format!("{admitted} were admitted, {arrived} arrived");
                 row.wrong.push(wrong);
             }
-            // Charged, and the answer was late: nobody was admitted for it.
-            let most = TIGHT * (1 + usize::from(fault.forgets()));
-            if policy == Policy::Tight && admitted > most {
+            if let Some(most) = policy.most(fault).filter(|most| admitted > *most) {
                 row.wrong
-                    .push(format!("{admitted} of {most} were admitted"));
+                    .push(format!("{admitted} were admitted, {most} may be"));
             }
             row
         })

@@ -115,8 +115,8 @@ impl Fault {
         matches!(self, Fault::Paused | Fault::Asleep | Fault::Forgotten)
     }
 
-    /// Makes it happen. `key` is one that is counted.
-    pub(super) fn begin(self, servers: &mut Servers, key: &str) -> Result<()> {
+    /// Makes it happen.
+    pub(super) fn begin(self, servers: &mut Servers) -> Result<()> {
         match self {
             Fault::Frozen => servers.single()?.signal(Signal::SIGSTOP),
             Fault::Killed => servers.single()?.kill(),
@@ -132,7 +132,7 @@ impl Fault {
             }
             Fault::FailedOver => match servers {
                 Servers::Sentinels(all) => all.fail_over(),
-                Servers::Cluster(cluster) => cluster.fail_over(key),
+                Servers::Cluster(cluster) => cluster.fail_over("*strict*"),
                 Servers::Single { .. } => anyhow::bail!("nobody can take over"),
             },
         }

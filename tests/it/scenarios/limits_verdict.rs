@@ -3,9 +3,10 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::limits_chaos::{Extent, Policy};
+use super::limits_chaos::Extent;
 use super::limits_faults::{Fault, Noticed};
 use super::limits_load::{Sample, statuses};
+use super::limits_policy::Policy;
 
 /// A request may be later than its deadline by this.
 const LATE: Duration = Duration::from_millis(5);
@@ -71,10 +72,11 @@ impl Row {
         let rate_before = per_second(before.clone().count(), phases.begun - phases.from);
         let rate = per_second(during.clone().count(), phases.ended - phases.begun) / rate_before;
         // Where nothing else than failing tells that it goes on.
-        let failed = all.clone().filter(|sample| sample.status == 500);
-        let last = failed.map(|sample| sample.at + sample.took).max();
-        let recovery = (policy == Policy::Strict)
-            .then(|| last.map_or(Duration::ZERO, |last| last.saturating_sub(phases.back)));
+        let recovery = policy.fails().map(|status| {
+            let failed = all.clone().filter(|sample| sample.status == status);
+            let last = failed.map(|sample| sample.at + sample.took).max();
+            last.unwrap_or_default().saturating_sub(phases.back)
+        });
         let latest = all.clone().map(|sample| sample.took).max();
         let mut row = Row {
             name: name.to_owned(),

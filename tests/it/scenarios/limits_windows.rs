@@ -20,8 +20,8 @@ use crate::value::merge;
 
 /// A gateway for each; how many clients it has, of ten.
 const CLIENTS: [usize; 3] = [7, 2, 1];
-/// Each client sends a hundred a second, and so asks far more than there is.
-const EVERY: Duration = Duration::from_millis(10);
+/// Each client sends fifty a second, and so asks far more than there is.
+const EVERY: Duration = Duration::from_millis(20);
 /// A machine that is busy with other things sees the windows it has to well within this.
 const LIMIT: Duration = Duration::from_secs(200);
 /// So many windows have to be exhausted: the second shows that the first one ended.
@@ -30,34 +30,44 @@ const MILLISECOND: Duration = Duration::from_millis(1);
 /// No test waits for Redis that long unless it is not there.
 const DEADLINE_MS: u64 = 10_000;
 
+/// How a limit is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// `limit-count`, which asks for every request.
+    Count,
+    /// `limit`, the same.
+    Exact,
+}
+
 /// A limit of so many in a window of so many seconds.
 #[derive(Clone, Copy)]
 struct Quota {
     name: &'static str,
+    way: Way,
     limit: usize,
     window: u64,
 }
 
-const SHORT: [Quota; 2] = [
+const fn quota(name: &'static str, way: Way, limit: usize, window: u64) -> Quota {
     Quota {
-        name: "exact-1",
-        limit: 60,
-        window: 1,
-    },
-    Quota {
-        name: "exact-10",
-        limit: 400,
-        window: 10,
-    },
+        name,
+        way,
+        limit,
+        window,
+    }
+}
+
+const SHORT: [Quota; 3] = [
+    quota("count-1", Way::Count, 60, 1),
+    quota("count-10", Way::Count, 400, 10),
+    quota("exact-10", Way::Exact, 400, 10),
 ];
-const LONG: [Quota; 3] = [
+const LONG: [Quota; 5] = [
     SHORT[0],
     SHORT[1],
-    Quota {
-        name: "exact-60",
-        limit: 2_000,
-        window: 60,
-    },
+    SHORT[2],
+    quota("count-60", Way::Count, 2_000, 60),
+    quota("exact-60", Way::Exact, 2_000, 60),
 ];
 
 /// As many windows as a test has time for.
@@ -76,6 +86,8 @@ pub(super) struct Admitted {
     asked: usize,
     admitted: usize,
     windows: usize,
+    /// Of Redis, for a thousand requests of its kind.
+    calls: f64,
 }
 
 impl fmt::Display for Admitted {
@@ -84,12 +96,15 @@ impl fmt::Display for Admitted {
             name,
             limit,
             window,
+            ..
         } = self.quota;
         let (asked, admitted, windows) = (self.asked, self.admitted, self.windows);
         write!(
             f,
-            "{name}: {limit} in {window} s; {asked} asked, {admitted} admitted in {windows} windows"
-        )
+            "{name}: {limit} in {window} s; {asked} asked, {admitted} admitted in {windows} windows, "
+        )?;
+        let calls = self.calls;
+        write!(f, "{calls:.1} calls of Redis for a thousand requests")
     }
 }
 
@@ -112,30 +127,37 @@ async fn windows(world: &Arc<World>, quotas: &[Quota]) -> Result<Vec<Admitted>> 
             });
         }
     }
-    let (calls, begun) = (servers.calls()?, Instant::now());
+    let begun = Instant::now();
     let load = Load::start(&streams);
     exhausted(&load, quotas, &gateways).await?;
     let samples = load.stop().await;
-    let calls = servers.calls()? - calls;
-    // Those that come first may find that Redis does not know the script, and say it.
-    let most: usize = streams.iter().map(|stream| stream.clients).sum();
-    ensure!(
-        (samples.len()..=samples.len() + most).contains(&usize::try_from(calls)?),
-        "{calls} calls of scripts for {} requests",
-        samples.len()
-    );
+    let calls = servers.calls()?;
     for gateway in gateways {
         ensure!(gateway.stop().await?.success(), "a gateway failed");
     }
+    let of = |at: usize| {
+        samples
+            .iter()
+            .filter(move |sample| sample.stream / CLIENTS.len() == at)
+    };
     let mut out = Vec::new();
     for (at, quota) in quotas.iter().enumerate() {
-        let own = samples
-            .iter()
-            .filter(|sample| sample.stream / CLIENTS.len() == at);
-        let own: Vec<Sample> = own.copied().collect();
+        let own: Vec<Sample> = of(at).copied().collect();
         let arrived = world.upstreams.recorder.tally(quota.name);
         let admitted = quota.judge(&own, begun, &arrived);
         out.push(admitted.with_context(|| format!("{}: {:?}", quota.name, statuses(own.iter())))?);
+    }
+    // Those that come first may find that Redis does not know the script, and say it.
+    let (requests, first) = (
+        samples.len(),
+        streams.iter().map(|s| s.clients).sum::<usize>(),
+    );
+    ensure!(
+        (requests..=requests + first).contains(&usize::try_from(calls)?),
+        "{calls} calls for {requests} requests"
+    );
+    for one in &mut out {
+        one.calls = calls as f64 * 1e3 / requests as f64;
     }
     Ok(out)
 }
@@ -143,12 +165,11 @@ async fn windows(world: &Arc<World>, quotas: &[Quota]) -> Result<Vec<Admitted>> 
 fn routes(world: &World, servers: &Servers, quotas: &[Quota]) -> Result<Value> {
     let echo = world.upstreams.address("echo")?.to_string();
     let each = quotas.iter().map(|quota| {
-        let mut conf = json!({ "count": quota.limit, "time_window": quota.window });
-        merge(&mut conf, &servers.policy());
-        merge(&mut conf, &servers.deadline(DEADLINE_MS));
+        let mut store = servers.policy();
+        merge(&mut store, &servers.deadline(DEADLINE_MS));
         json!({
             "id": quota.name, "uri": quota.path(),
-            "plugins": { "limit-count": conf }, "upstream": { "nodes": { &echo: 1 } },
+            "plugins": quota.plugin(&store), "upstream": { "nodes": { &echo: 1 } },
         })
     });
     Ok(json!({ "routes": each.collect::<Vec<_>>() }))
@@ -181,36 +202,44 @@ impl Quota {
         format!("/tally/{}", self.name)
     }
 
-    /// No window has let more pass than its limit, and those that refused have let pass just that.
-    fn judge(&self, samples: &[Sample], begun: Instant, arrived: &[Instant]) -> Result<Admitted> {
-        let mut times = vec![0_usize; self.limit];
-        for sample in samples {
-            match (sample.status, sample.left) {
-                (200, Some(left)) if left < self.limit as u64 => {
-                    times[usize::try_from(left)?] += 1;
-                }
-                (503, Some(0)) => {}
-                _ => bail!("neither admitted nor refused: {sample:?}"),
+    fn plugin(&self, store: &Value) -> Value {
+        let (limit, window) = (self.limit, self.window);
+        let mode = match self.way {
+            Way::Count => {
+                let mut conf = json!({ "count": limit, "time_window": window });
+                merge(&mut conf, store);
+                return json!({ "limit-count": conf });
             }
+            Way::Exact => "exact",
+        };
+        let one = json!({ "name": "one", "algorithm": "fixed_window", "count": limit,
+            "time_window": window, "key": "", "mode": mode });
+        json!({ "limit": { "store": store, "gateways": CLIENTS.len(), "limits": [one] } })
+    }
+
+    fn refusal(&self) -> u16 {
+        if self.way == Way::Count { 503 } else { 429 }
+    }
+
+    /// No window has let more pass than its limit.
+    fn judge(&self, samples: &[Sample], begun: Instant, arrived: &[Instant]) -> Result<Admitted> {
+        for sample in samples {
+            let known = sample.status == 200 || sample.status == self.refusal();
+            ensure!(known, "neither admitted nor refused: {sample:?}");
         }
-        let admitted: usize = times.iter().sum();
+        let admitted = samples.iter().filter(|s| s.status == 200).count();
         ensure!(
             arrived.len() == admitted,
             "the upstream got {} requests, {admitted} were answered",
             arrived.len()
         );
-        let (fewest, most) = (times[0], times[self.limit - 1]);
-        ensure!(
-            times.is_sorted_by(|few, many| few <= many) && fewest >= WINDOWS,
-            "windows count down from {}: so often each was left: {times:?}",
-            self.limit
-        );
         // By the upstream's clock: no two windows can begin within one, which Redis counts in milliseconds.
         let took = *arrived.last().context("nothing arrived")? - begun;
         let window = Duration::from_secs(self.window) - 2 * MILLISECOND;
         let fit = usize::try_from(took.as_millis() / window.as_millis())? + 1;
+        let windows = self.count_down(samples)?;
         ensure!(
-            most <= fit && arrived.len() <= fit * self.limit,
+            windows <= fit && arrived.len() <= fit * self.limit,
             "{} arrived in {took:?}",
             arrived.len()
         );
@@ -218,7 +247,31 @@ impl Quota {
             quota: *self,
             asked: samples.len(),
             admitted,
-            windows: most,
+            windows,
+            calls: 0.0,
         })
+    }
+
+    /// Each number of what is left came once a window, and windows that refused have let pass just the
+    /// limit. Gives how many windows there were.
+    fn count_down(&self, samples: &[Sample]) -> Result<usize> {
+        let mut times = vec![0_usize; self.limit];
+        for sample in samples {
+            let left = sample.left.and_then(|left| usize::try_from(left).ok());
+            match (sample.status, left) {
+                (200, Some(left)) if left < self.limit => times[left] += 1,
+                (200, _) => bail!("more is left than there is: {sample:?}"),
+                (_, left) => ensure!(
+                    left == Some(0),
+                    "refused, and something is left: {sample:?}"
+                ),
+            }
+        }
+        ensure!(
+            times.is_sorted_by(|few, many| few <= many) && times[0] >= WINDOWS,
+            "windows count down from {}: so often each was left: {times:?}",
+            self.limit
+        );
+        Ok(times[self.limit - 1])
     }
 }
