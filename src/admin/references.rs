@@ -67,6 +67,12 @@ pub(super) async fn present(
         )));
     }
     let mut guards = Vec::new();
+    if let Some(ssl) = client_cert(target.kind, value) {
+        match shown_to_nodes(store, &ssl).await? {
+            Ok(guard) => guards.push(guard),
+            Err(answer) => return Ok(Err(answer)),
+        }
+    }
     for needed in needed(target.kind, id, value) {
         if store.get(&needed.path).await?.is_none() {
             return Ok(Err(Answer::bad(needed.missing)));
@@ -81,6 +87,39 @@ pub(super) async fn present(
         guards.push(Guard::Present(path));
     }
     Ok(Ok(guards))
+}
+
+/// The `ssl` that an upstream names, wherever it stands.
+fn client_cert(kind: Kind, value: &Value) -> Option<String> {
+    let place = match kind {
+        Kind::Upstream => OWN_CERT,
+        Kind::Route | Kind::Service | Kind::StreamRoute => INNER_CERT,
+        _ => return None,
+    };
+    let id = value.pointer(place).and_then(Id::text)?;
+    Some(id.into_owned())
+}
+
+/// Where an upstream names it.
+const OWN_CERT: &str = "/tls/client_cert_id";
+/// The same of an upstream inside of something else.
+const INNER_CERT: &str = "/upstream/tls/client_cert_id";
+
+/// Checks that an `ssl` is there, and one that is shown to nodes.
+async fn shown_to_nodes(store: &dyn Store, id: &str) -> Result<Result<Guard, Answer>, StoreError> {
+    let refused = |why: &str| {
+        let text = format!("failed to fetch ssl info by ssl id [{id}], {why}");
+        Ok(Err(Answer::bad(text)))
+    };
+    let path = format!("ssls/{id}");
+    let Some(item) = store.get(&path).await? else {
+        return refused("response code: 404");
+    };
+    let held: Value = serde_json::from_str(&item.text).unwrap_or_default();
+    if held["type"] != "client" {
+        return refused("wrong ssl type");
+    }
+    Ok(Ok(Guard::Modified(path, item.modified)))
 }
 
 /// Who may refer to a kind: the collection, how it is called there, and the start of the answer.
@@ -118,6 +157,15 @@ fn users(kind: Kind) -> Vec<Users> {
             by("consumer_groups", "plugin in consumer_group", splits_to),
             by("global_rules", "plugin in global_rules", splits_to),
         ],
+        Kind::Ssl => {
+            let inner = |v: &Value, id: &str| is(v.pointer(INNER_CERT), id);
+            vec![
+                by("upstreams", "upstream", |v, id| is(v.pointer(OWN_CERT), id)),
+                by("routes", "route", inner),
+                by("services", "service", inner),
+                by("stream_routes", "stream route", inner),
+            ]
+        }
         Kind::PluginConfig => vec![by("routes", "route", |v, id| {
             is(v.get("plugin_config_id"), id)
         })],

@@ -61,6 +61,17 @@ fn references(key: &Key, value: &Value) -> Vec<Reference> {
             true,
         );
     }
+    let cert = match kind {
+        Kind::Upstream => Some(("tls.client_cert_id", "/tls/client_cert_id")),
+        Kind::Route | Kind::Service | Kind::StreamRoute => Some((
+            "upstream.tls.client_cert_id",
+            "/upstream/tls/client_cert_id",
+        )),
+        _ => None,
+    };
+    if let Some((member, place)) = cert {
+        add(member.to_owned(), "ssls", value.pointer(place), true);
+    }
     let transcode = value.pointer("/plugins/grpc-transcode/proto_id");
     add(
         "plugins.grpc-transcode.proto_id".to_owned(),
@@ -89,6 +100,15 @@ fn references(key: &Key, value: &Value) -> Vec<Reference> {
     out
 }
 
+/// The paths that a resource refers to, as it will be.
+pub(super) fn targets(step: &Step) -> Vec<String> {
+    let value = step.after.iter();
+    let all = value.flat_map(|value| references(&step.key, value));
+    all.filter(|reference| reference.needed)
+        .map(|reference| reference.target)
+        .collect()
+}
+
 /// What would be there after the steps.
 struct After<'a> {
     listing: &'a Listing,
@@ -101,6 +121,19 @@ impl<'a> After<'a> {
         match self.steps.get(path) {
             Some(step) => step.after.is_some(),
             None => self.listing.find(path).is_some(),
+        }
+    }
+
+    /// Whether a certificate is one that nodes are shown.
+    fn is_for_nodes(&self, path: &str) -> bool {
+        let of = |value: &Value| value["type"] == "client";
+        match self.steps.get(path) {
+            Some(step) => step.after.as_ref().is_some_and(of),
+            None => {
+                let item = self.listing.find(path);
+                let value = item.and_then(|item| serde_json::from_str(&item.text).ok());
+                value.is_some_and(|value| of(&value))
+            }
         }
     }
 
@@ -135,6 +168,11 @@ pub(super) fn check(steps: &[Step], listing: &Listing, rules: &Rules<'_>, out: &
             if (reference.needed || gone) && !after.has(&reference.target) {
                 let text = format!("there is no {}", reference.target);
                 out.add(&below(&step.place, &reference.member), text);
+            } else if reference.target.starts_with("ssls/")
+                && !after.is_for_nodes(&reference.target)
+            {
+                let text = format!("{} is not of type client", reference.target);
+                out.add(&below(&step.place, &reference.member), text);
             }
         }
     }
@@ -150,6 +188,7 @@ fn still_used(after: &After<'_>, steps: &[Step], out: &mut Problems) {
             && matches!(
                 step.key.kind,
                 Kind::Upstream
+                    | Kind::Ssl
                     | Kind::Service
                     | Kind::PluginConfig
                     | Kind::ConsumerGroup

@@ -149,12 +149,6 @@ fn read(key: &Key, raw: &Value, out: &mut Problems, warnings: &mut Problems) -> 
         Kind::Ssl => {
             let ssl: Ssl = typed(raw, out)?;
             ssl.check(out);
-            if !ssl.is_server() {
-                warnings.add(
-                    "type",
-                    "client certificates by id are not used by this version",
-                );
-            }
             Resource::Ssl(Box::new(ssl))
         }
         Kind::PluginMetadata => Resource::PluginMetadata(raw.as_object().map(metadata)?),

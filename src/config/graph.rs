@@ -5,6 +5,7 @@
 //! Everything untouched is the same `Arc` in it as before: plugin instances,
 //! upstreams, other routes.
 
+mod certs;
 mod consumers;
 mod ranks;
 mod routes;
@@ -30,6 +31,7 @@ use crate::router::{Mode, Router};
 use crate::tls::{SniEntry, SniTable};
 use crate::upstream::{Resolver, Upstream};
 
+use certs::ClientCerts;
 use consumers::{ConsumerNode, CredentialNode};
 use routes::RouteNode;
 
@@ -86,6 +88,8 @@ pub struct Graph {
     global_rules: BTreeMap<Arc<str>, Instances>,
     /// In the order of their source: of two with the same name the first one wins.
     ssls: Vec<(Arc<str>, Vec<String>, Arc<SniEntry>)>,
+    /// Certificates that nodes are shown.
+    certs: ClientCerts,
     /// Who refers to a resource.
     users: FxHashMap<Key, BTreeSet<Key>>,
     /// The rank of the last route.
@@ -153,6 +157,7 @@ impl Graph {
             credentials: BTreeMap::new(),
             global_rules: BTreeMap::new(),
             ssls: Vec::new(),
+            certs: ClientCerts::default(),
             users: FxHashMap::default(),
             last_rank: 0,
             version: 0,
@@ -259,6 +264,7 @@ impl Graph {
         let changed: BTreeSet<Key> = applied.changed.iter().cloned().collect();
         moved.retain(|key| !changed.contains(key));
         applied.changed.extend(moved);
+        self.settle_certs(&mut applied);
         self.settle(dirty, &mut applied);
         applied
     }
@@ -395,6 +401,7 @@ impl Graph {
 
     fn take_ssl(&mut self, id: &Arc<str>, ssl: &Ssl, dirty: &mut Dirty) {
         dirty.tls = true;
+        self.certs.take(id, ssl);
         let at = self.ssls.iter().position(|(held, ..)| held == id);
         if !ssl.is_server() || ssl.status == 0 {
             if let Some(at) = at {
@@ -412,14 +419,17 @@ impl Graph {
 
     /// Puts an upstream resource into its handle; says whether the handle is new.
     fn put_upstream(&mut self, key: &Key, upstream: &UpstreamResource) -> bool {
+        let spec = self.certs.spec(key, upstream);
         match self.upstreams.get(&key.id) {
             Some(held) => {
-                held.update(upstream.spec());
+                held.update(spec);
+                self.certs.note(held);
                 self.announce(held);
                 false
             }
             None => {
-                let made = Arc::new(Upstream::new(key.to_string().into(), upstream.spec()));
+                let made = Arc::new(Upstream::new(key.to_string().into(), spec));
+                self.certs.note(&made);
                 self.announce(&made);
                 self.upstreams.insert(Arc::clone(&key.id), made);
                 true
@@ -429,19 +439,20 @@ impl Graph {
 
     /// The handle for an upstream that is written in place; `held` is the one so far.
     fn inline_upstream(
-        &self,
+        &mut self,
         owner: &Key,
         upstream: Option<&UpstreamResource>,
         held: Option<Arc<Upstream>>,
     ) -> Option<Arc<Upstream>> {
-        let upstream = upstream?;
+        let spec = self.certs.spec(owner, upstream?);
         let handle = match held {
             Some(held) => {
-                held.update(upstream.spec());
+                held.update(spec);
                 held
             }
-            None => Arc::new(Upstream::new(owner.to_string().into(), upstream.spec())),
+            None => Arc::new(Upstream::new(owner.to_string().into(), spec)),
         };
+        self.certs.note(&handle);
         self.announce(&handle);
         Some(handle)
     }
@@ -489,6 +500,7 @@ impl Graph {
             }
             Kind::Ssl => {
                 self.ssls.retain(|(held, ..)| held != id);
+                self.certs.forget(id);
                 dirty.tls = true;
             }
             Kind::PluginMetadata => {

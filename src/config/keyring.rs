@@ -221,7 +221,7 @@ pub fn hide(key: &Key, value: &mut Value) {
             }
         }
     }
-    hide_client_keys(value);
+    hide_private_keys(value);
 }
 
 /// What says where a vault is, and not how to get in.
@@ -237,17 +237,24 @@ const OPEN: &[&str] = &[
     "labels",
 ];
 
-/// Private keys of upstreams, wherever an upstream is: plugins have some, too.
-fn hide_client_keys(value: &mut Value) {
+/// Members that hold a private key, whatever they are in.
+const PRIVATE: &[&str] = &["client_key", "private_key", "client_rsa_private_key"];
+/// What a private key has in it, under whatever name.
+const PEM_PRIVATE: &str = "PRIVATE KEY-----";
+
+/// Private keys, wherever they are: upstreams are inside of plugins, too, and plugins have their own.
+/// What was read is not nested too deeply for this.
+fn hide_private_keys(value: &mut Value) {
     match value {
-        Value::Array(list) => list.iter_mut().for_each(hide_client_keys),
+        Value::String(text) if text.contains(PEM_PRIVATE) => HIDDEN.clone_into(text),
+        Value::Array(list) => list.iter_mut().for_each(hide_private_keys),
         Value::Object(map) => {
-            if let Some(Value::String(text)) =
-                map.get_mut("tls").and_then(|tls| tls.get_mut("client_key"))
-            {
-                HIDDEN.clone_into(text);
+            for (name, inner) in map {
+                match PRIVATE.contains(&name.as_str()) {
+                    true => all(inner, &mut |_, text| HIDDEN.clone_into(text)),
+                    false => hide_private_keys(inner),
+                }
             }
-            map.values_mut().for_each(hide_client_keys);
         }
         _ => {}
     }
@@ -323,6 +330,17 @@ mod tests {
         check("routes/1", split("k"), split("***"));
         let upstream = |key: &str| json!({"tls": {"client_cert": "c", "client_key": key}});
         check("upstreams/1", upstream("k"), upstream("***"));
+        // In places where none belongs, too.
+        check(
+            "routes/1",
+            json!({"client_key": ["k"]}),
+            json!({"client_key": ["***"]}),
+        );
+        let strange = |key: &str| json!({"plugins": {"x": {"tls": [{"client_key": {"pem": key}}], "cert": "c"}}});
+        check("routes/1", strange("k"), strange("***"));
+        let pem = "-----BEGIN EC PRIVATE KEY-----\nx\n-----END EC PRIVATE KEY-----";
+        let named = |text: &str| json!({"plugins": {"x": {"identity": text}}});
+        check("services/1", named(pem), named("***"));
     }
 
     #[test]

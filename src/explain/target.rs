@@ -21,6 +21,10 @@ pub(super) fn explain(
     let picked = upstream.preview(&shape);
     let answer = match &picked {
         Ok(_) => None,
+        Err(_) if spec.lacks_cert() => {
+            let why = "the upstream's client certificate is missing".to_owned();
+            Some(refusal(FaultKind::NoUpstream, Some(why), true))
+        }
         Err(_) => Some(refusal(FaultKind::NoNodes, None, true)),
     };
     // The turn of a process that serves nothing says nothing, unless nobody else can have it.

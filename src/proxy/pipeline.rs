@@ -445,6 +445,9 @@ impl Exchange {
     }
 }
 
+/// Why nobody is asked: `tls.client_cert_id` names what is not there, or is no client certificate.
+const CERT_MISSING: &str = "the upstream's client certificate is missing";
+
 /// A node that has an address. Names without one are passed over.
 async fn pick(
     upstream: &Upstream,
@@ -455,6 +458,9 @@ async fn pick(
     loop {
         let picked = match upstream.pick(shape, tried) {
             Ok(picked) => picked,
+            Err(NoNode::Empty) if shape.spec.lacks_cert() => {
+                return Err(Fault::new(FaultKind::NoUpstream, CERT_MISSING));
+            }
             Err(NoNode::Empty) => return Err(FaultKind::NoNodes.into()),
             Err(NoNode::Exhausted) if nameless => {
                 return Err(Fault::new(FaultKind::NoNodes, "no node's name is resolved"));

@@ -7,7 +7,7 @@ use arc_swap::ArcSwap;
 use smallvec::SmallVec;
 
 use super::balance::Wheel;
-use super::node::{InFlight, Node};
+use super::node::{InFlight, Node, NodeSpec};
 use super::{Balance, UpstreamSpec, peer};
 
 /// An upstream: one identity for as long as something refers to it.
@@ -23,7 +23,7 @@ pub struct Upstream {
 pub struct Shape {
     /// The settings.
     pub spec: UpstreamSpec,
-    /// All nodes, in configured order.
+    /// All nodes, in configured order; none while their certificate is missing.
     pub nodes: Vec<Arc<Node>>,
     /// Nodes of one priority each, the highest first.
     groups: Vec<Group>,
@@ -169,8 +169,11 @@ fn least_busy<'s>(shape: &'s Shape, group: &Group, tried: &Tried) -> Option<&'s 
 impl Shape {
     fn new(spec: UpstreamSpec, old: Option<&Shape>) -> Shape {
         let rebuild = old.is_some_and(|old| peer::differs(&old.spec, &spec));
-        let nodes: Vec<Arc<Node>> = spec
-            .nodes
+        let wanted: &[NodeSpec] = match spec.lacks_cert() {
+            true => &[],
+            false => &spec.nodes,
+        };
+        let nodes: Vec<Arc<Node>> = wanted
             .iter()
             .map(|wanted| {
                 let same = |node: &&Arc<Node>| node.host == wanted.host && node.port == wanted.port;
@@ -185,7 +188,7 @@ impl Shape {
                 }
             })
             .collect();
-        let mut priorities: Vec<i32> = spec.nodes.iter().map(|node| node.priority).collect();
+        let mut priorities: Vec<i32> = wanted.iter().map(|node| node.priority).collect();
         priorities.sort_unstable_by(|a, b| b.cmp(a));
         priorities.dedup();
         let groups = priorities

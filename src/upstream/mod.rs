@@ -108,6 +108,16 @@ pub struct UpstreamSpec {
     pub pass_host: PassHost,
     /// Idle connections.
     pub keepalive: Keepalive,
+    /// The `ssl` resource that has the certificate shown to the nodes.
+    pub client_cert_id: Option<Arc<str>>,
     /// Certificate shown to the nodes.
     pub client_cert: Option<ClientCert>,
+}
+
+impl UpstreamSpec {
+    /// Whether the certificate that its nodes are to be shown is not there. Without it none of them
+    /// is asked: what they would let through is not what was meant.
+    pub fn lacks_cert(&self) -> bool {
+        self.client_cert_id.is_some() && self.client_cert.is_none()
+    }
 }

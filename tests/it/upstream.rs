@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use openssl::ssl::{Ssl, SslAcceptor, SslMethod};
+use openssl::ssl::{Ssl, SslAcceptor, SslMethod, SslVerifyMode};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_openssl::SslStream;
@@ -156,6 +156,9 @@ impl Upstreams {
         let mut acceptor = SslAcceptor::mozilla_intermediate_v5(SslMethod::tls_server())?;
         acceptor.set_private_key(&pair.key)?;
         acceptor.set_certificate(&pair.cert)?;
+        // Asked for, and told; any is good, and so is none.
+        acceptor.set_verify_callback(SslVerifyMode::PEER, |_, _| true);
+        acceptor.set_session_id_context(b"it")?;
         let (listener, address) = listen().await?;
         addresses.insert("tls", address);
         tokio::spawn(accept(
@@ -202,6 +205,7 @@ async fn accept(
             label,
             port: port(&stream),
             remote,
+            cert: None,
             recorder: Arc::clone(&recorder),
         };
         let tls = tls.clone();
@@ -224,6 +228,8 @@ pub(crate) struct Peer {
     label: &'static str,
     port: u16,
     remote: SocketAddr,
+    /// The name in the certificate that the client has shown.
+    cert: Option<String>,
     recorder: Arc<Recorder>,
 }
 
@@ -238,10 +244,14 @@ async fn serve_plain(stream: TcpStream, peer: Peer) -> Result<()> {
     Ok(())
 }
 
-async fn serve_tls(stream: TcpStream, acceptor: &SslAcceptor, peer: Peer) -> Result<()> {
+async fn serve_tls(stream: TcpStream, acceptor: &SslAcceptor, mut peer: Peer) -> Result<()> {
     stream.set_nodelay(true)?;
     let mut stream = SslStream::new(Ssl::new(acceptor.context())?, stream)?;
     Pin::new(&mut stream).accept().await?;
+    peer.cert = stream.ssl().peer_certificate().and_then(|cert| {
+        let name = cert.subject_name().entries().next()?.data().to_string();
+        name.ok()
+    });
     serve(&mut Lines::new(stream), &peer).await?;
     Ok(())
 }

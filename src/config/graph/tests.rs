@@ -1,6 +1,7 @@
 //! What the graph promises: a change costs what it touches, and the way to a configuration does
 //! not show in it.
 
+mod certs;
 mod incremental;
 mod isolation;
 mod sharing;

@@ -7,6 +7,7 @@ use serde::Deserialize;
 
 use super::shared::{Id, Labels, host, hosts, labels};
 use crate::tls::{CertPair, SniEntry};
+use crate::upstream::ClientCert;
 
 /// A certificate. Source: APISIX's ssl object.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
@@ -163,6 +164,13 @@ impl Ssl {
     /// Whether it is shown to clients.
     pub fn is_server(&self) -> bool {
         self.r#type == "server"
+    }
+
+    /// What is shown to nodes; `None` for what is shown to clients, or not in use.
+    pub fn client_cert(&self) -> Option<ClientCert> {
+        let is_used = !self.is_server() && self.status != 0;
+        let cert = || super::upstream::client_cert(&self.cert, &self.key).ok();
+        is_used.then(cert)?
     }
 
     /// Its server names.

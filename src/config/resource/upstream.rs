@@ -214,11 +214,12 @@ impl Upstream {
 
     fn check_tls(&self, tls: &Tls, out: &mut Problems) {
         match (&tls.client_cert_id, &tls.client_cert, &tls.client_key) {
-            (Some(_), None, None) => out.add(
+            // Whether it is there shows when everything is.
+            (Some(_), None, None) => {}
+            (Some(_), ..) => out.add(
                 "client_cert_id",
-                "certificates by id are not served by this version; put client_cert and client_key here",
+                "only one of client_cert_id or client_cert is allowed",
             ),
-            (Some(_), ..) => out.add("client_cert_id", "only one of client_cert_id or client_cert is allowed"),
             (None, Some(cert), Some(key)) => {
                 if let Err(text) = client_cert(cert, key) {
                     out.add("client_cert", text);
@@ -305,12 +306,16 @@ impl Upstream {
                 },
                 None => Keepalive::default(),
             },
+            client_cert_id: tls
+                .and_then(|tls| tls.client_cert_id.as_ref())
+                .map(|id| Arc::clone(&id.0)),
             client_cert: pair.and_then(|(cert, key)| client_cert(cert, key).ok()),
         }
     }
 }
 
-fn client_cert(cert: &str, key: &str) -> Result<ClientCert, String> {
+/// A certificate to be shown to nodes.
+pub(super) fn client_cert(cert: &str, key: &str) -> Result<ClientCert, String> {
     let chain =
         X509::stack_from_pem(cert.as_bytes()).map_err(|e| format!("failed to parse cert: {e}"))?;
     if chain.is_empty() {

@@ -49,10 +49,14 @@ pub(super) struct Head(String);
 
 impl Head {
     pub(super) fn new(code: u16, peer: &Peer) -> Self {
-        Head(format!(
+        let head = Head(format!(
             "HTTP/1.1 {code} Test\r\nX-Server: {}\r\n",
             peer.label
-        ))
+        ));
+        match &peer.cert {
+            Some(name) => head.with(&format!("X-Client-Cert: {name}")),
+            None => head,
+        }
     }
 
     pub(super) fn with(mut self, field: &str) -> Self {

@@ -72,6 +72,7 @@ fn nodes() -> Vec<Value> {
         json!({"nodes": {"127.0.0.1:1": 1}}),
         json!({"nodes": {"127.0.0.1:1": 1, "127.0.0.1:2": 3}}),
         json!({"nodes": {"127.0.0.1:2": 3}, "type": "least_conn"}),
+        json!({"nodes": {"127.0.0.1:2": 3}, "scheme": "https", "tls": {"client_cert_id": "a"}}),
     ]
 }
 
@@ -184,15 +185,15 @@ fn any_resource() -> impl Strategy<Value = (String, Value)> {
         2 => credential.prop_map(|(consumer, id, plugins)| {
             (format!("consumers/{consumer}/credentials/{id}"), json!({"plugins": plugins}))
         }),
-        1 => named("ssls", select(vec!["x.com", "*.x.com"]).prop_map(certificate)),
+        1 => named("ssls", select(vec!["x.com", "*.x.com", ""]).prop_map(certificate)),
         1 => select(metadata).prop_map(|lists| {
             ("plugin_metadata/cors".to_owned(), json!({"allow_origins": lists}))
         }),
     ]
 }
 
-/// A certificate for a name; the same for all of them.
-fn certificate(sni: &str) -> Value {
+/// A certificate for a name, or without one for upstreams; the same for all of them.
+pub(super) fn certificate(sni: &str) -> Value {
     static PAIR: LazyLock<(String, String)> = LazyLock::new(|| {
         let key = PKey::from_rsa(Rsa::generate(2048).unwrap()).unwrap();
         let mut cert = X509::builder().unwrap();
@@ -205,7 +206,10 @@ fn certificate(sni: &str) -> Value {
         let key = text(key.private_key_to_pem_pkcs8().unwrap());
         (text(cert.build().to_pem().unwrap()), key)
     });
-    json!({"sni": sni, "cert": PAIR.0, "key": PAIR.1})
+    match sni {
+        "" => json!({"type": "client", "cert": PAIR.0, "key": PAIR.1}),
+        sni => json!({"sni": sni, "cert": PAIR.0, "key": PAIR.1}),
+    }
 }
 
 /// Breaks a resource: in its own fields or, where it has any, in its plugins.
