@@ -2,7 +2,7 @@
 
 use super::Admin;
 use crate::endpoint::Answer;
-use crate::explain;
+use crate::explain::{self, Asker};
 
 /// A question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +26,6 @@ pub(crate) fn own(method: &str, path: &str) -> Option<Result<Own, Answer>> {
 impl Admin {
     /// Explains a request.
     pub(super) fn explain(&self, body: &[u8]) -> Answer {
-        explain::answer(&self.live.snapshot(), &self.rules, body)
+        explain::answer(&self.live.snapshot(), &self.rules, body, Asker::WithKey)
     }
 }

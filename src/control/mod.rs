@@ -1,6 +1,6 @@
 //! The Control API: what the process has in use, for whoever is on the machine. As in APISIX it
-//! asks for no key, so it listens on this machine only; it changes nothing and shows no secrets of
-//! certificates and consumers.
+//! asks for no key, so it listens on this machine only; it changes nothing, shows no
+//! secrets, and helps nobody to find any out.
 //!
 //! | request | answer |
 //! |---|---|
@@ -28,7 +28,7 @@ use crate::config::catalogue::Catalogue;
 use crate::config::kind::{Key, Kind};
 use crate::config::snapshot::Live;
 use crate::endpoint::{Answer, Api, Taken};
-use crate::explain::{self, MAX_QUESTION, Rules};
+use crate::explain::{self, Asker, MAX_QUESTION, Rules};
 
 use inventory::{Held, only};
 pub(crate) use inventory::{Inventory, Place};
@@ -81,7 +81,10 @@ impl Api for Control {
             Wanted::HealthOf(kind, id) => self.health_of(&kind, id.as_deref()).await,
             Wanted::Gc => Answer::text(200, ""),
             Wanted::Reload => Answer::text(200, "done"),
-            Wanted::Explain => explain::answer(&self.live.snapshot(), &self.rules, &body),
+            Wanted::Explain => {
+                let snapshot = self.live.snapshot();
+                explain::answer(&snapshot, &self.rules, &body, Asker::Anybody)
+            }
         }
     }
 

@@ -1,15 +1,19 @@
-//! Resources as they are in use: completed with their defaults, in one form, without private keys.
+//! Resources as they are in use: completed with their defaults, in one form, without secrets.
 
 use lockgate_plugin::schema;
 use serde_json::{Map, Value, json};
 
 use crate::config::catalogue::{Catalogue, Found};
 use crate::config::decode::schema_of;
+use crate::config::keyring::hide;
 use crate::config::kind::{Key, Kind};
 use crate::config::resource::Nodes;
 
 /// A resource with what its schema and those of its plugins say about what is left out.
+///
+/// Whoever is on the machine sees it without a key, so secrets are not in it, encrypted or not.
 pub(super) fn complete(key: &Key, mut value: Value, catalogue: &Catalogue) -> Value {
+    hide(key, &mut value);
     if let Some(schema) = schema_of(key) {
         schema::complete(&schema, &mut value);
     }

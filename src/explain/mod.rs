@@ -48,7 +48,7 @@ use asked::Question;
 use plugins::Chain;
 use trace::{Facts, Shown, Trace};
 
-pub(crate) use api::{PATH, answer};
+pub(crate) use api::{Asker, PATH, answer};
 pub use asked::{Asked, MAX_QUESTION};
 pub use command::{Args, run};
 pub use report::*;
@@ -307,8 +307,9 @@ impl Follow<'_> {
     }
 
     fn other_hosts(&mut self) {
-        let fitting = self.snap.router.with_path(&self.out.request.match_path);
-        let shown = fitting.take(MOST_OTHER_HOSTS).map(|candidate| OtherHost {
+        let path = &self.out.request.match_path;
+        let fitting = self.snap.router.with_path(path, MOST_OTHER_HOSTS);
+        let shown = fitting.into_iter().map(|candidate| OtherHost {
             route: candidate.entry().id.to_string(),
             host: candidate
                 .host()

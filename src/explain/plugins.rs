@@ -175,6 +175,7 @@ fn plugin(
         priority: instance.meta.priority.unwrap_or(instance.def.priority),
         fingerprint: format!("{:016x}", instance.fingerprint),
         runs,
+        identifies: instance.def.credential.is_some(),
         details: details
             .into_iter()
             .map(|(name, value)| (name.to_owned(), value))

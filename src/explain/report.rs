@@ -177,6 +177,19 @@ pub struct PluginSeen {
     /// What it would work with on this request, such as the key of a limit.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub details: Vec<(String, String)>,
+    /// Whether it finds out who the consumer is.
+    #[serde(skip)]
+    pub(super) identifies: bool,
+}
+
+impl PluginSeen {
+    /// Leaves out what secrets could be found out by.
+    pub(super) fn forget_secrets(&mut self) {
+        self.fingerprint.clear();
+        if self.identifies {
+            self.details.clear();
+        }
+    }
 }
 
 /// Whether a plugin runs on the request.

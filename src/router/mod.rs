@@ -266,8 +266,8 @@ impl<T> Router<T> {
     }
 
     /// Every route filed under a host whose path pattern fits, whatever the host; of interest when
-    /// nothing was found. It looks at all there are.
-    pub fn with_path<'r>(&'r self, path: &str) -> impl Iterator<Item = &'r Candidate<T>> {
+    /// nothing was found. It looks at all there are and gives the first `most`.
+    pub fn with_path<'r>(&'r self, path: &str, most: usize) -> Vec<&'r Candidate<T>> {
         let mut found = Vec::new();
         for hosts in [&self.hosts_with_port, &self.hosts] {
             hosts.visit(|node| {
@@ -275,12 +275,14 @@ impl<T> Router<T> {
                     paths.visit(|node| {
                         let lists = node.slots().into_iter().flatten();
                         let all = lists.flat_map(Candidates::iter);
-                        found.extend(all.filter(|candidate| candidate.fits_path(path)));
+                        let room = most - found.len();
+                        let fit = all.filter(|candidate| candidate.fits_path(path));
+                        found.extend(fit.take(room));
                     });
                 }
             });
         }
-        found.into_iter()
+        found
     }
 
     /// Whether there are no routes.
