@@ -77,6 +77,7 @@ pub(super) fn admin(read: &mut Reader<'_>, home: &Home) -> AdminSettings {
         let path = "deployment.admin.admin_key_required";
         read.warn(Problem::new(path, text).hint("leave it out and send X-API-KEY"));
     }
+    version(read);
     AdminSettings {
         listen: SocketAddr::new(ip, port.unwrap_or(9180)),
         allow: allowed(read),
@@ -85,6 +86,19 @@ pub(super) fn admin(read: &mut Reader<'_>, home: &Home) -> AdminSettings {
         cors: read.flag("deployment.admin.enable_admin_cors", true),
         tls: tls(read, home),
         stream_mode: stream_mode(read),
+    }
+}
+
+/// The older form of answers is not offered: whoever reads it would find nothing in the newer one, and
+/// take an empty list for an empty configuration.
+fn version(read: &mut Reader<'_>) {
+    let path = "deployment.admin.admin_api_version";
+    let given = read
+        .text(path)
+        .filter(|text| !matches!(text.as_str(), "" | "v3"));
+    if let Some(given) = given {
+        let text = format!("answers in the form of `{given}` are not offered, only `v3`");
+        read.fail(path, text);
     }
 }
 

@@ -371,6 +371,10 @@ fn the_embedded_store_is_the_default() {
     assert_eq!(warnings.len(), 1);
     for (admin, problem) in [
         (
+            "{admin_api_version: v2}",
+            "admin_api_version: answers in the form of `v2` are not offered, only `v3`",
+        ),
+        (
             "{https_admin: true}",
             "https_admin: needs admin_api_mtls.admin_ssl_cert",
         ),

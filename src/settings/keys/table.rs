@@ -197,10 +197,7 @@ pub(super) const KEYS: &[(&str, Key)] = &[
     ),
     (
         "deployment.admin.admin_api_version",
-        Key::of(
-            Text,
-            Instead("answers have the form of v3", &["\"v3\"", "\"\""]),
-        ),
+        Key::of(Text, Honoured),
     ),
     // What is below is checked where it is read: it may stand under its old name, too.
     ("deployment.etcd", Key::of(Free, Honoured).secret()),
