@@ -51,7 +51,8 @@ impl Client {
                 };
                 let key = match key {
                     Some(key) => Some(key),
-                    None => key_of(&settings)?,
+                    None if is_for(&settings, &url) => key_of(&settings)?,
+                    None => return Err(not_sent(&url)),
                 };
                 (url, key)
             }
@@ -112,6 +113,38 @@ fn address_of(settings: &Settings) -> Result<String, Failed> {
     Ok(format!("{scheme}://{address}"))
 }
 
+/// Whether the key of these settings may go to an address: to that of their own Admin API, or to this
+/// machine. Anywhere else somebody would get it who may have nothing to do with this gateway.
+fn is_for(settings: &Settings, url: &str) -> bool {
+    let needed = settings
+        .admin
+        .as_ref()
+        .is_some_and(|admin| admin.key_required);
+    let own = || address_of(settings).is_ok_and(|own| own == url.trim_end_matches('/'));
+    !needed || is_here(url) || own()
+}
+
+/// Whether an address says by itself that it is on this machine.
+fn is_here(url: &str) -> bool {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let authority = rest.split('/').next().unwrap_or_default();
+    let host = match authority.rsplit_once(':') {
+        Some((host, port)) if port.bytes().all(|b| b.is_ascii_digit()) => host,
+        _ => authority,
+    };
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    let address = bare.parse::<std::net::IpAddr>();
+    bare.eq_ignore_ascii_case("localhost")
+        || address.is_ok_and(|ip| ip.to_canonical().is_loopback())
+}
+
+fn not_sent(url: &str) -> Failed {
+    Failed::Text(format!(
+        "{url} is neither on this machine nor the Admin API of these settings, so their key is not sent there: \
+         name the key with --key-file or {KEY_VARIABLE}"
+    ))
+}
+
 /// The key of these settings: the first that may write, else the one that was made.
 fn key_of(settings: &Settings) -> Result<Option<String>, Failed> {
     let Some(admin) = settings.admin.as_ref().filter(|admin| admin.key_required) else {
@@ -132,5 +165,27 @@ fn key_in(file: &Path) -> Result<String, Failed> {
             "the admin key {} is none",
             file.display()
         ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_on_this_machine() {
+        let check = |url: &str, expected: bool| assert_eq!(is_here(url), expected, "{url}");
+        check("http://127.0.0.1:9180", true);
+        check("https://127.9.9.9", true);
+        check("http://[::1]:9180/", true);
+        check("http://[::ffff:127.0.0.1]:1", true);
+        check("http://LOCALHOST:9180", true);
+        check("http://10.0.0.1:9180", false);
+        check("http://gateway.test:9180", false);
+        check("http://localhost.evil.test", false);
+        check("http://127.0.0.1.evil.test:9180", false);
+        check("http://evil.test:80#127.0.0.1", false);
+        check("http://127.0.0.1@evil.test:80", false);
+        check("http://0.0.0.0:9180", false);
     }
 }

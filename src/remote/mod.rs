@@ -28,8 +28,8 @@ pub struct Gateway {
     /// The Admin API instead: `http://127.0.0.1:9180`.
     #[arg(long, global = true, value_name = "URL")]
     admin: Option<String>,
-    /// A file with the key for the Admin API. Without it: the environment's LOCKGATE_ADMIN_KEY, the
-    /// settings, the key made at the first start.
+    /// A file with the key for the Admin API. Without it: the environment's LOCKGATE_ADMIN_KEY; and to
+    /// this machine or the address in the settings, their key, or the one made at the first start.
     #[arg(long, global = true, value_name = "FILE")]
     key_file: Option<PathBuf>,
     /// A file with the certificate that the Admin API's is signed by, with https.

@@ -30,6 +30,25 @@ pub(super) fn plan(plan: &Value, file: Option<&str>) -> String {
 /// What was done.
 pub(super) fn applied(done: &Value) -> String {
     let mut out = changes(done);
+    let strangers = &done["not_in_history"];
+    for (name, what) in [
+        ("kept", "stays: it is not in the history"),
+        (
+            "replaced",
+            "was replaced: it was written by something that keeps no history",
+        ),
+    ] {
+        for item in list(&strangers[name]) {
+            line(
+                &mut out,
+                format_args!(
+                    "  {} {what} (revision {})",
+                    word(&item["resource"]),
+                    item["revision"]
+                ),
+            );
+        }
+    }
     if list(&done["changes"]).is_empty() {
         return out;
     }
@@ -151,15 +170,19 @@ fn head(entry: &Value) -> String {
         (Some(key), Some(client)) => format!("{key} from {client}"),
         (None, Some(client)) => format!("from {client}"),
         (Some(key), None) => key.to_owned(),
+        (None, None) if entry["action"] == "expired" => "nobody".to_owned(),
         (None, None) => "the gateway".to_owned(),
     };
     let comment = entry["comment"]
         .as_str()
         .map(|c| format!(": {c}"))
         .unwrap_or_default();
+    let revision = match entry["revision"].as_u64() {
+        Some(revision) => format!("revision {revision}"),
+        None => "by itself".to_owned(),
+    };
     format!(
-        "revision {}  {}  {who}  {}{comment}\n",
-        entry["revision"],
+        "{revision}  {}  {who}  {}{comment}\n",
         word(&entry["time"]),
         word(&entry["action"])
     )
