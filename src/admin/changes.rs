@@ -18,15 +18,16 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::Admin;
 use super::request::Request;
+use super::rollback::{Rollback, shown_strangers};
 use super::write::{Failure, TRIES};
-use crate::changes::draft::{Rules, draft};
-use crate::changes::history::{self, Author, Generation, Kept};
+use crate::changes::draft::{Draft, Rules, draft};
+use crate::changes::history::{self, Author, Generation, Kept, strangers};
 use crate::changes::outcomes::{Corpus, located};
 use crate::changes::pending::{self, Pending};
 use crate::changes::{Confirm, Drafted, Format, Want, affected, order};
 use crate::endpoint::Answer;
 use crate::observe::recent::{Routes, Sample};
-use crate::store::{Commit, Guard, Item, Listing, Op, StoreError};
+use crate::store::{Commit, Guard, Item, Listing, Op, Store, StoreError};
 
 pub(super) type Ended<T> = Result<T, Failure>;
 
@@ -148,7 +149,8 @@ impl Admin {
             };
             if let Some(revision) = self.carry_out(&drafted, &around).await? {
                 drop(turn);
-                return Ok(self.carried_out(&drafted, revision, order.confirm).await);
+                let answer = self.carried_out(&drafted, revision, order.confirm).await;
+                return Ok(Answer::json(200, answer.to_string()));
             }
         }
         Err(Answer::error(503, "others write all the time: try again").into())
@@ -166,8 +168,8 @@ impl Admin {
             let known = history::generations(&*self.store).await?;
             let unrecorded = history::unrecorded(&*self.store).await?;
             let wants = wish.wants(&known, unrecorded, &listing);
-            let wants = wants.map_err(|p| refused(&p))?;
-            let (line, wants) = wants;
+            let (line, wants) = wants.map_err(|p| refused(&p))?;
+            let strangers = wish.to.map(|to| strangers(&known, to, &listing, &wants));
             let wanted = Wanted { wants, whole: None };
             let drafted = self.drafted(wanted, &listing, request.now, None).await?;
             let author = request.author(line, wish.comment.clone());
@@ -181,7 +183,11 @@ impl Admin {
             };
             if let Some(revision) = self.carry_out(&drafted, &around).await? {
                 drop(turn);
-                return Ok(self.carried_out(&drafted, revision, None).await);
+                let mut answer = self.carried_out(&drafted, revision, None).await;
+                if let Some(strangers) = strangers {
+                    answer["not_in_history"] = shown_strangers(&strangers);
+                }
+                return Ok(Answer::json(200, answer.to_string()));
             }
         }
         Err(Answer::error(503, "others write all the time: try again").into())
@@ -225,17 +231,7 @@ impl Admin {
         if draft.steps.is_empty() && around.settles.is_none() {
             return Ok(Some(draft.revision));
         }
-        if let Some(most) = self
-            .store
-            .largest_write()
-            .filter(|most| draft.bytes() > *most)
-        {
-            let text = format!(
-                "the change has {} bytes, of which this store takes {most} at once: make it in parts",
-                draft.bytes()
-            );
-            return Err(Answer::bad(text).into());
-        }
+        fits(draft, &*self.store)?;
         let mut txn = draft.txn();
         let waits = Guard::Absent(pending::PATH.to_owned());
         if let Some(revision) = around.settles {
@@ -301,7 +297,7 @@ impl Admin {
         drafted: &Drafted,
         revision: u64,
         confirm: Option<Confirm>,
-    ) -> Answer {
+    ) -> Value {
         let changed = !drafted.draft.steps.is_empty();
         if changed {
             self.in_use(revision).await;
@@ -312,7 +308,7 @@ impl Admin {
             answer["confirm"] = json!({ "within_seconds": confirm.within_seconds,
                 "error_rise_percent": confirm.error_rise });
         }
-        Answer::json(200, answer.to_string())
+        answer
     }
 
     fn list_requests(&self) -> Answer {
@@ -331,8 +327,9 @@ impl Admin {
 
     async fn list_history(&self) -> Ended<Answer> {
         let known = history::generations(&*self.store).await?;
-        let list: Vec<Value> = known.iter().map(Generation::summary).collect();
-        let body = json!({ "revision": self.store.revision().await?, "history": list });
+        let listing = self.store.list("").await?;
+        let list = history::summaries(&known, &listing, history::now());
+        let body = json!({ "revision": listing.revision, "history": list });
         Ok(Answer::json(200, body.to_string()))
     }
 
@@ -435,84 +432,29 @@ impl Admin {
 const NOT_FOUND: &str =
     "not found: try plan, apply, history, rollback, confirm, requests, limits, explain";
 
-/// What a rollback asks for.
-struct Rollback {
-    to: Option<u64>,
-    undo: Option<u64>,
-    expected: Option<u64>,
-    comment: Option<String>,
-}
-
-impl Rollback {
-    fn read(body: &Value) -> Result<Rollback, Problems> {
-        let Value::Object(map) = body else {
-            return Err(Problem::new("", "expected an object with `to` or `undo`").into());
-        };
-        let mut out = Problems::default();
-        for (name, value) in map {
-            let fits = match name.as_str() {
-                "to" | "undo" | "expected_revision" => value.is_u64(),
-                "comment" => value.as_str().is_some_and(|text| text.len() <= 1000),
-                _ => {
-                    let text = format!("unknown key `{name}`");
-                    let allowed = "allowed: to, undo, expected_revision, comment";
-                    out.push(Problem::new(name.as_str(), text).hint(allowed));
-                    continue;
-                }
-            };
-            if !fits && !value.is_null() {
-                out.add(name, "expected a revision, or a short text as the comment");
-            }
-        }
-        let number = |name: &str| map.get(name).and_then(Value::as_u64);
-        let rollback = Rollback {
-            to: number("to"),
-            undo: number("undo"),
-            expected: number("expected_revision"),
-            comment: map
-                .get("comment")
-                .and_then(Value::as_str)
-                .map(str::to_owned),
-        };
-        if rollback.to.is_some() == rollback.undo.is_some() {
-            out.add(
-                "",
-                "give `to`, the revision to go back to, or `undo`, the change to take back",
-            );
-        }
-        out.into_result().map(|()| rollback)
-    }
-
-    /// What it is called in the history, and what it wants.
-    fn wants(
-        &self,
-        known: &[Generation],
-        unrecorded: u64,
-        listing: &Listing,
-    ) -> Result<(String, Vec<Want>), Problems> {
-        match (self.to, self.undo) {
-            (Some(to), _) => {
-                let wants = history::back_to(known, unrecorded, to, listing)?;
-                Ok((format!("rollback to {to}"), wants))
-            }
-            (_, Some(undo)) => {
-                let wants = history::undo(known, undo, listing)?;
-                Ok((format!("undo {undo}"), wants))
-            }
-            (None, None) => Ok((String::new(), Vec::new())),
-        }
-    }
-
-    /// Whether it takes a change back.
-    fn covers(&self, revision: u64) -> bool {
-        self.to.is_some_and(|to| revision > to) || self.undo == Some(revision)
-    }
-}
-
 pub(super) fn body(request: &Request) -> Result<Value, Answer> {
     request
         .document()?
         .ok_or_else(|| Answer::bad("invalid request body: empty request body"))
+}
+
+/// Whether a store takes a change at once. It is made as a whole or not at all, so it is not split.
+fn fits(draft: &Draft, store: &dyn Store) -> Result<(), Answer> {
+    let refuse = |has: String, most: usize, by: &str| {
+        let text = format!(
+            "the change has {has}, of which this store takes {most} at once ({by}): make it in parts"
+        );
+        Err(Answer::bad(text))
+    };
+    match (store.largest_write(), store.most_changes()) {
+        (Some((most, by)), _) if draft.bytes() > most => {
+            refuse(format!("{} bytes", draft.bytes()), most, by)
+        }
+        (_, Some((most, by))) if draft.steps.len() > most => {
+            refuse(format!("{} resources", draft.steps.len()), most, by)
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Problems at the places of what was sent.

@@ -17,6 +17,7 @@ mod private_keys;
 mod read;
 mod references;
 mod request;
+mod rollback;
 mod schemas;
 mod standalone;
 mod turns;

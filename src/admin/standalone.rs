@@ -16,7 +16,7 @@ use super::write::Failure;
 use crate::changes::history;
 use crate::config::kind::{Key, Kind};
 use crate::endpoint::Answer;
-use crate::store::{Commit, Op, Txn};
+use crate::store::{Commit, Item, Op, Txn};
 
 /// The longest configuration: what a file may have.
 pub(super) const MAX_CONFIGURATION: usize = crate::document::MAX_TEXT;
@@ -123,7 +123,7 @@ impl Admin {
             return Err(Answer::bad("invalid request body: expected an object").into());
         };
         let mut next = Map::new();
-        let mut txn = Txn::default();
+        let (mut txn, mut olds) = (Txn::default(), HashMap::new());
         for (name, kind) in collections() {
             let version = newer(held.version(name), body.get(&version_of(name)), name)?;
             let Some(version) = version else {
@@ -138,7 +138,7 @@ impl Admin {
             next.insert(version_of(name), json!(version));
             let Some(list) = body.shift_remove(name).filter(|list| !list.is_null()) else {
                 if let Some(kind) = kind {
-                    self.put_list(kind, &[], &mut txn).await?;
+                    self.put_list(kind, &[], &mut txn, &mut olds).await?;
                 }
                 continue;
             };
@@ -149,12 +149,14 @@ impl Admin {
                     Value::Object(map) if map.is_empty() => &none,
                     _ => return Err(Answer::bad(format!("{name} must be a list")).into()),
                 };
-                self.put_list(kind, items, &mut txn).await?;
+                self.put_list(kind, items, &mut txn, &mut olds).await?;
             }
             next.insert(name.to_owned(), list);
         }
         let author = request.author(request.line(), None);
-        history::record(&*self.store, self.history, &mut txn, &author).await?;
+        // Nothing else writes here while this is held: what was read is there still.
+        let old = |path: &str| olds.get(path).cloned();
+        history::record_known(&*self.store, self.history, &mut txn, &author, old).await?;
         let Commit::Done(revision) = self.store.commit(txn).await? else {
             return Err(
                 Answer::error(503, "something else was written just now: try again").into(),
@@ -169,10 +171,17 @@ impl Admin {
         Ok(held.named(Answer::text(202, "")))
     }
 
-    /// Checks a list, and adds what leads to exactly it: the same text again is no change.
-    async fn put_list(&self, kind: Kind, items: &[Value], txn: &mut Txn) -> Result<(), Failure> {
-        let held = self.store.list(&format!("{}/", kind.plural())).await?.items;
-        let held: HashMap<&str, &str> = held.iter().map(|i| (&*i.path, &*i.text)).collect();
+    /// Checks a list, and adds what leads to exactly it: the same text again is no change. `olds` gets
+    /// what is there so far.
+    async fn put_list(
+        &self,
+        kind: Kind,
+        items: &[Value],
+        txn: &mut Txn,
+        olds: &mut HashMap<String, Item>,
+    ) -> Result<(), Failure> {
+        let list = self.store.list(&format!("{}/", kind.plural())).await?.items;
+        let held: HashMap<&str, &str> = list.iter().map(|i| (&*i.path, &*i.text)).collect();
         let mut seen = HashSet::new();
         for (at, item) in items.iter().enumerate() {
             let key = item_key(kind, item, at);
@@ -194,6 +203,7 @@ impl Admin {
         let gone = held.keys().filter(|path| !seen.contains(**path));
         txn.ops
             .extend(gone.map(|path| Op::Delete((*path).to_owned())));
+        olds.extend(list.into_iter().map(|item| (item.path.to_string(), item)));
         Ok(())
     }
 }

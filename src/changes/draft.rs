@@ -13,7 +13,7 @@ use crate::config::catalogue::Catalogue;
 use crate::config::keyring::Keyring;
 use crate::config::kind::{Key, Kind};
 use crate::config::resource::Id;
-use crate::store::{Guard, Item, Listing, Op, Txn};
+use crate::store::{Guard, Item, Listing, Txn};
 
 /// Resources whose own revisions are conditions of the transaction. Of more, that nothing was written
 /// to any collection says the same, except for what a program other than lockgate deletes in that
@@ -307,24 +307,8 @@ impl Draft {
     /// The transaction: carried out only if nothing was written since the draft was made.
     pub fn txn(&self) -> Txn {
         let mut txn = Txn::default();
-        for step in &self.steps {
-            txn.ops.push(match &step.text {
-                Some(text) => Op::Put {
-                    path: step.path.clone(),
-                    text: text.clone(),
-                    ttl: None,
-                },
-                None => Op::Delete(step.path.clone()),
-            });
-        }
-        let own = self
-            .steps
-            .iter()
-            .take(OWN_GUARDS)
-            .map(|step| match &step.old {
-                Some(old) => Guard::Modified(step.path.clone(), old.modified),
-                None => Guard::Absent(step.path.clone()),
-            });
+        txn.ops.extend(self.steps.iter().map(Step::op));
+        let own = self.steps.iter().take(OWN_GUARDS).map(Step::own_guard);
         txn.guards.extend(own);
         txn.guards.extend(unchanged_since(self.revision));
         txn

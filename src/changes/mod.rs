@@ -9,6 +9,7 @@
 //! | [`outcomes`] | which requests would come to something else |
 //! | [`history`] | every change that was made, and how to go back |
 //! | [`pending`] | a change that goes back by itself |
+//! | `way_back` | how that happens though others write all the time |
 //!
 //! Nothing here speaks HTTP, and nothing writes except through a [`Txn`](crate::store::Txn).
 
@@ -23,6 +24,7 @@ pub mod pending;
 mod references;
 #[cfg(test)]
 mod tests;
+mod way_back;
 
 pub use diff::{Field, Shown};
 pub use layout::{Format, Ids, document};

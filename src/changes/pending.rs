@@ -13,13 +13,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::sync::{Notify, RwLock};
 
-use super::draft::{Draft, Rules, draft};
-use super::history::{self, Author, Entry, Limits};
-use super::order::Want;
+use super::draft::Rules;
+use super::history::{self, Author, Limits};
+use super::way_back::{self, Insists};
 use crate::config::catalogue::Catalogue;
 use crate::config::keyring::Keyring;
 use crate::observe::recent::{Recent, Routes, Share};
-use crate::store::{Commit, Guard, Item, Listing, Op, Store, StoreError, Txn};
+use crate::store::{Commit, Guard, Item, Op, Store, StoreError, Txn};
 
 /// Where the store has it.
 pub const PATH: &str = "lockgate/pending";
@@ -138,9 +138,12 @@ impl Confirmations {
     pub async fn run(self) {
         let mut refused = 0;
         loop {
-            let pause = match self.look(history::now()).await {
+            let pause = match self.look(history::now(), refused).await {
                 Ok(Some(pause)) => {
-                    refused = 0;
+                    // What goes on at once may be the next part of what was refused before.
+                    if !pause.is_zero() {
+                        refused = 0;
+                    }
                     pause
                 }
                 Ok(None) => {
@@ -160,8 +163,8 @@ impl Confirmations {
     }
 
     /// Takes back what has to go; gives how long nothing will have to be done;
-    /// `None` when something else was written in between.
-    async fn look(&self, now: u64) -> Result<Option<Duration>, StoreError> {
+    /// `None` when something else was written in between, as before `refused` times.
+    async fn look(&self, now: u64, refused: u32) -> Result<Option<Duration>, StoreError> {
         let Some(Waiting { revision, pending }) = read(&*self.store).await? else {
             self.recent.stop();
             let shared = self.store.is_shared();
@@ -198,14 +201,15 @@ impl Confirmations {
         };
         // In the order of asking: however much is written, its turn comes.
         let _alone = self.writes.write().await;
-        Ok(match self.go_back(revision, &pending, &why, now).await? {
-            Commit::Done(_) => {
-                self.recent.stop();
-                Some(Duration::ZERO)
-            }
-            // Confirmed in this moment, or something else was written: look again.
-            Commit::Refused => None,
-        })
+        let insists = Insists::after(refused);
+        Ok(
+            match self.go_back(revision, &pending, &why, insists).await? {
+                // There may be more of it.
+                Commit::Done(_) => Some(Duration::ZERO),
+                // Confirmed in this moment, or something else was written: look again.
+                Commit::Refused => None,
+            },
+        )
     }
 
     async fn go_back(
@@ -213,23 +217,38 @@ impl Confirmations {
         revision: u64,
         pending: &Pending,
         why: &str,
-        now: u64,
+        insists: Insists,
     ) -> Result<Commit, StoreError> {
+        let now = history::now();
         let listing = self.store.list("").await?;
         let found = history::at(&*self.store, &pending.entry).await?;
         // Nothing is known of it when somebody removed the history, or it is not readable.
         let known = found.as_ref().map(|found| &found.entry);
-        let back = known.and_then(|entry| self.taken_back(entry, revision, &listing, now));
-        let Some((draft, left)) = back else {
+        let rules = Rules {
+            keyring: &self.keyring,
+            catalogue: &self.catalogue,
+            // It was served before.
+            check: &|_, _| Problems::default(),
+            now: now / 1000,
+        };
+        let back = known.and_then(|entry| way_back::draft_of(entry, revision, &listing, &rules));
+        let Some((draft, mut left)) = back else {
             return self.give_up(revision, why, now).await;
         };
-        let mut txn = draft.txn();
-        if draft.steps.is_empty() {
+        let part = way_back::first(&draft, insists);
+        let (mut txn, more) = (part.txn, part.more);
+        left.extend(part.left);
+        if txn.ops.is_empty() {
             txn.guards.clear();
         }
         txn.guards.push(Guard::Modified(PATH.to_owned(), revision));
-        txn.ops.push(Op::Delete(PATH.to_owned()));
+        if !more {
+            txn.ops.push(Op::Delete(PATH.to_owned()));
+        }
         let mut comment = format!("the change of revision {revision} went back: {why}");
+        if more {
+            comment.push_str("; others write all the time: this is a part of it");
+        }
         if !left.is_empty() {
             comment.push_str("; it stays, because it was changed since or is in use: ");
             comment.push_str(&left.join(", "));
@@ -246,10 +265,14 @@ impl Confirmations {
         let done = self.store.commit(txn).await?;
         if let Commit::Done(now) = done {
             let resources = draft.steps.len();
+            if !more {
+                self.recent.stop();
+            }
             tracing::warn!(
                 revision,
                 now,
                 resources,
+                more,
                 left = %left.join(", "),
                 "a change went back by itself: {why}"
             );
@@ -272,6 +295,7 @@ impl Confirmations {
         history::record_known(&*self.store, self.limits, &mut txn, &author, |_| None).await?;
         let done = self.store.commit(txn).await?;
         if let Commit::Done(now) = done {
+            self.recent.stop();
             tracing::error!(
                 revision,
                 now,
@@ -280,57 +304,6 @@ impl Confirmations {
             );
         }
         Ok(done)
-    }
-
-    /// Everything as it was, except what was changed since and what something new refers to: those
-    /// are named. `None` when that is not known.
-    fn taken_back(
-        &self,
-        entry: &Entry,
-        revision: u64,
-        listing: &Listing,
-        now: u64,
-    ) -> Option<(Draft, Vec<String>)> {
-        let wants = history::taken_back(entry)?;
-        let rules = Rules {
-            keyring: &self.keyring,
-            catalogue: &self.catalogue,
-            // It was served before.
-            check: &|_, _| Problems::default(),
-            now: now / 1000,
-        };
-        let mut left = Vec::new();
-        let same = |want: &Want| {
-            let mut changes = entry.changes.iter();
-            let change = changes.find(|change| *change.path == want.place);
-            change.is_some_and(|change| history::is_as_left(change, revision, listing))
-        };
-        let (mut wants, changed): (Vec<Want>, Vec<Want>) = wants.into_iter().partition(same);
-        left.extend(changed.into_iter().map(|want| want.place));
-        loop {
-            let problems = match draft(wants.clone(), None, listing, &rules) {
-                Ok(draft) => return Some((draft, left)),
-                Err(problems) => problems,
-            };
-            let of = |want: &Want| {
-                problems.iter().any(|problem| {
-                    let rest = problem.path.strip_prefix(&*want.place);
-                    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
-                })
-            };
-            let before = wants.len();
-            wants.retain(|want| {
-                let stays = of(want);
-                if stays {
-                    left.push(want.place.clone());
-                }
-                !stays
-            });
-            if wants.len() == before {
-                left.extend(wants.drain(..).map(|want| want.place));
-                return Some((Draft::default(), left));
-            }
-        }
     }
 }
 

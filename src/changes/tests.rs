@@ -18,6 +18,7 @@ use crate::observe::recent::Recent;
 use crate::store::{Commit, Memory, Op, Store, Txn};
 
 mod adc;
+mod busy;
 mod trust;
 
 const LIMITS: Limits = Limits {

@@ -307,8 +307,13 @@ pub trait Store: Send + Sync {
         Ok(true)
     }
 
-    /// Bytes of one transaction, roughly, above which it is refused.
-    fn largest_write(&self) -> Option<usize> {
+    /// Bytes of one transaction, roughly, above which it is refused, and what sets that limit.
+    fn largest_write(&self) -> Option<(usize, &'static str)> {
+        None
+    }
+
+    /// Writes of one transaction above which it is refused, and what sets that limit.
+    fn most_changes(&self) -> Option<(usize, &'static str)> {
         None
     }
 

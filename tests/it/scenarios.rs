@@ -6,6 +6,7 @@ mod clients;
 mod cluster;
 mod etcd;
 mod etcd_faults;
+mod etcd_secured;
 mod explain;
 mod files;
 mod idle;
@@ -115,9 +116,18 @@ pub(crate) const ALL: &[(&str, Scenario)] = &[
     ("gateways on one etcd make changes together", |w| {
         Box::pin(changes::shared(w))
     }),
+    ("a change goes back while another gateway writes", |w| {
+        Box::pin(changes::among_others(w))
+    }),
     ("changes by command", |w| Box::pin(changes::commands(w))),
     ("gateways share etcd, and outlive it", |w| {
         Box::pin(etcd::shared(w))
+    }),
+    ("etcd behind TLS with client certificates", |w| {
+        Box::pin(etcd_secured::tls(w))
+    }),
+    ("etcd with users and passwords", |w| {
+        Box::pin(etcd_secured::password(w))
     }),
     ("etcd killed, frozen, cut off: no request fails", |w| {
         Box::pin(etcd_faults::away(w))

@@ -2,21 +2,21 @@
 //!
 //! An entry is written in the transaction of its change, so there is none without the other, and its
 //! number is the revision which that transaction made: what resources call `modifiedIndex`.
-//! Resources are in it as the store holds them, encrypted where it encrypts.
+//! Resources are in it as the store holds them, encrypted where it encrypts. `back` is how to go back,
+//! `shown` what is told of it.
 
-use std::collections::BTreeMap;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+mod back;
+mod shown;
 
-use chrono::{DateTime, SecondsFormat};
-use lockgate_plugin::{Problem, Problems};
+use std::collections::HashSet;
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 
-use super::diff::{Field, Shown, fields};
-use super::order::{Want, What};
-use crate::config::keyring::Keyring;
-use crate::config::kind::Key;
-use crate::store::{Guard, Item, Listing, OWN, Op, Store, StoreError, Txn};
+use crate::store::{Guard, Item, OWN, Op, Store, StoreError, Txn};
+pub use back::{Stranger, back_to, strangers, undo};
+pub(super) use back::{is_as_left, is_back, taken_back};
+pub use shown::{now, summaries, time};
 
 /// Where entries are, as [`Guard::Unchanged`] names it.
 pub const FOLDER: &str = "lockgate/history";
@@ -111,6 +111,9 @@ pub struct Changed {
     /// The text that is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
+    /// For how many seconds it is there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl: Option<u64>,
 }
 
 /// What became of a change in the history.
@@ -147,6 +150,7 @@ pub async fn record(
     if !records(store, limits, txn).await? {
         return Ok(None);
     }
+    let mut conditions = Conditions::of(&txn.guards);
     let mut changes = Vec::with_capacity(txn.ops.len());
     for at in 0..txn.ops.len() {
         let path = path_of(&txn.ops[at]).to_owned();
@@ -158,12 +162,12 @@ pub async fn record(
             changes.extend(gone.iter().map(deleted));
             continue;
         }
-        let is_new = |guard: &Guard| matches!(guard, Guard::Absent(known) if *known == path);
-        let before = match txn.guards.iter().any(is_new) {
+        let before = match conditions.absent.contains(&path) {
             true => None,
             false => store.get(&path).await?,
         };
-        insist(txn, &path, before.as_ref());
+        txn.guards
+            .extend(conditions.missing(&path, before.as_ref()));
         changes.push(changed(&txn.ops[at], before.as_ref()));
     }
     write(store, limits, txn, author, changes).await.map(Some)
@@ -213,30 +217,70 @@ fn path_of(op: &Op) -> &str {
     }
 }
 
-/// Adds the condition that what was read is still there, unless there is one.
-fn insist(txn: &mut Txn, path: &str, before: Option<&Item>) {
-    let known = txn.guards.iter().any(
-        |guard| matches!(guard, Guard::Modified(known, _) | Guard::Absent(known) if known == path),
-    );
-    if !known {
-        txn.guards.push(match before {
+/// Which paths a transaction has conditions on. Read once: a transaction may have ten thousand.
+#[derive(Default)]
+struct Conditions {
+    /// Paths at which nothing must be.
+    absent: HashSet<String>,
+    /// These, and those at which something certain must be.
+    known: HashSet<String>,
+    /// Conditions that were looked at so far.
+    #[cfg(test)]
+    looked_at: usize,
+}
+
+impl Conditions {
+    fn of(guards: &[Guard]) -> Conditions {
+        let mut conditions = Conditions::default();
+        guards.iter().for_each(|guard| conditions.note(guard));
+        conditions
+    }
+
+    fn note(&mut self, guard: &Guard) {
+        #[cfg(test)]
+        {
+            self.looked_at += 1;
+        }
+        match guard {
+            Guard::Absent(path) => {
+                self.absent.insert(path.clone());
+                self.known.insert(path.clone());
+            }
+            Guard::Modified(path, _) => {
+                self.known.insert(path.clone());
+            }
+            Guard::Present(_) | Guard::Unchanged(..) => {}
+        }
+    }
+
+    /// The condition that what was read is still there, unless there is one.
+    fn missing(&mut self, path: &str, before: Option<&Item>) -> Option<Guard> {
+        if self.known.contains(path) {
+            return None;
+        }
+        let guard = match before {
             Some(item) => Guard::Modified(path.to_owned(), item.modified),
             None => Guard::Absent(path.to_owned()),
-        });
+        };
+        self.note(&guard);
+        Some(guard)
     }
 }
 
 fn changed(op: &Op, before: Option<&Item>) -> Changed {
-    let after = match op {
-        Op::Put { text, .. } => Some(text.clone()),
-        Op::Delete(_) | Op::DeleteAll(_) => None,
+    let (after, ttl) = match op {
+        Op::Put { text, ttl, .. } => (Some(text.clone()), *ttl),
+        Op::Delete(_) | Op::DeleteAll(_) => (None, None),
     };
+    // What is granted is in whole seconds.
+    let whole = |ttl: Duration| ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0);
     Changed {
         path: path_of(op).to_owned(),
         gone: after.is_none(),
         made: before.is_none(),
         before: before.map(|item| item.text.to_string()),
         after,
+        ttl: ttl.map(whole),
     }
 }
 
@@ -273,7 +317,7 @@ async fn write(
     let written: usize = txn.ops.iter().map(length).sum();
     let room = store
         .largest_write()
-        .map(|most| most.saturating_sub(written));
+        .map(|(most, _)| most.saturating_sub(written));
     let mut text = fitted(&mut entry, room.unwrap_or(limits.bytes).min(limits.bytes))?;
     // To look costs a shared store a request: one in so many changes does.
     if !store.is_shared() || rand::random::<u8>().is_multiple_of(PRUNED_BY_ONE_IN) {
@@ -422,217 +466,24 @@ pub async fn at(store: &dyn Store, path: &str) -> Result<Option<Generation>, Sto
     Ok(store.get(path).await?.as_ref().map(generation))
 }
 
-impl Generation {
-    /// As JSON, without what the resources held.
-    pub fn summary(&self) -> Value {
-        let Entry { changes, .. } = &self.entry;
-        let named =
-            |change: &Changed| json!({ "action": change.action(), "resource": change.path });
-        self.with(&changes.iter().map(named).collect::<Vec<_>>())
-    }
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-    /// As JSON, with every field that changed.
-    pub fn shown(&self, keyring: &Keyring) -> Value {
-        let changes = self.entry.changes.iter();
-        self.with(
-            &changes
-                .map(|change| change.shown(keyring))
-                .collect::<Vec<_>>(),
-        )
-    }
-
-    fn with(&self, changes: &[Value]) -> Value {
-        let Entry {
-            at,
-            key,
-            client,
-            action,
-            comment,
-            kept,
-            ..
-        } = &self.entry;
-        json!({
-            "revision": self.revision,
-            "time": time(*at),
-            "key": key,
-            "client": client,
-            "action": action,
-            "comment": comment,
-            "kept": kept,
-            "changes": changes,
-        })
-    }
-}
-
-/// A time for people: UTC, to the second.
-pub fn time(millis: u64) -> String {
-    let at = i64::try_from(millis)
-        .ok()
-        .and_then(DateTime::from_timestamp_millis);
-    at.map(|at| at.to_rfc3339_opts(SecondsFormat::Secs, true))
-        .unwrap_or_default()
-}
-
-/// Milliseconds since 1970.
-pub fn now() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    let since = since.unwrap_or(Duration::ZERO);
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-}
-
-impl Changed {
-    /// `create`, `update` or `delete`.
-    pub fn action(&self) -> &'static str {
-        match (self.made, self.gone) {
-            (_, true) => "delete",
-            (true, _) => "create",
-            _ => "update",
-        }
-    }
-
-    fn shown(&self, keyring: &Keyring) -> Value {
-        let Some(key) = Key::from_path(&self.path) else {
-            return json!({ "action": self.action(), "resource": self.path, "fields": [] });
+    #[test]
+    fn the_work_grows_with_the_number_of_resources_and_no_faster() {
+        let work = |count: usize| {
+            let guards: Vec<Guard> = (0..count / 2)
+                .map(|at| Guard::Absent(format!("routes/{at}")))
+                .collect();
+            let mut conditions = Conditions::of(&guards);
+            let added =
+                (0..count).filter_map(|at| conditions.missing(&format!("routes/{at}"), None));
+            assert_eq!(added.count(), count - count / 2);
+            conditions.looked_at
         };
-        let shown = |text: &Option<String>| {
-            let mut value = serde_json::from_str(text.as_deref()?).unwrap_or(Value::Null);
-            keyring.open(&key, &mut value);
-            Some(Shown::new(&key, &value))
-        };
-        let fields = match (shown(&self.before), shown(&self.after)) {
-            (Some(before), Some(after)) => fields(&before, &after),
-            (None, None) => Vec::new(),
-            (before, after) => vec![Field {
-                path: String::new(),
-                before: before.map(|shown| shown.value().clone()),
-                after: after.map(|shown| shown.value().clone()),
-            }],
-        };
-        let fields: Vec<Value> = fields.iter().map(Field::shown).collect();
-        json!({ "action": self.action(), "resource": self.path, "fields": fields })
+        // Each condition once: those that were there, and those that were added.
+        assert_eq!(work(100), 100);
+        assert_eq!(work(10_000), 10_000);
     }
-}
-
-/// What leads back to a revision: what is there then is what was there right after that write.
-///
-/// # Errors
-/// When the history does not reach so far back, or has a gap on the way: it was not kept up to
-/// [`unrecorded`], or lost entries behind one that had to wait.
-pub fn back_to(
-    generations: &[Generation],
-    unrecorded: u64,
-    revision: u64,
-    listing: &Listing,
-) -> Result<Vec<Want>, Problems> {
-    let refuse = |text: String| Err(Problem::new("to", text).into());
-    if revision > listing.revision {
-        let now = listing.revision;
-        return refuse(format!(
-            "revision {revision} is not there yet; the store is at {now}"
-        ));
-    }
-    let Some(oldest) = generations.last() else {
-        return refuse("there is no history".to_owned());
-    };
-    // One before the oldest is what that one began with.
-    if revision.saturating_add(1) < oldest.revision {
-        return refuse(format!(
-            "the history begins at revision {}, and does not know what was there at {revision}",
-            oldest.revision
-        ));
-    }
-    let gaps = generations.iter().filter_map(|g| g.entry.gap);
-    let gap = gaps.fold(unrecorded, u64::max);
-    if revision < gap {
-        return refuse(format!(
-            "not all changes up to revision {gap} are in the history: what was there at {revision} is not known"
-        ));
-    }
-    let mut wanted: BTreeMap<&str, Option<&str>> = BTreeMap::new();
-    for generation in generations.iter().filter(|g| g.revision > revision) {
-        let entry = &generation.entry;
-        if entry.kept == Kept::Nothing {
-            return refuse(too_large(generation));
-        }
-        // Older ones come later, and have the last word.
-        let before = entry.changes.iter();
-        wanted.extend(before.map(|change| (&*change.path, change.before.as_deref())));
-    }
-    // What is gone again by itself needs no deletion.
-    wanted.retain(|path, text| text.is_some() || listing.find(path).is_some());
-    Ok(wanted
-        .into_iter()
-        .filter_map(|(path, text)| want(path, text))
-        .collect())
-}
-
-/// What takes one change back, and leaves later ones to other resources as they are.
-///
-/// # Errors
-/// When it is not known, or something in it was changed again.
-pub fn undo(
-    generations: &[Generation],
-    revision: u64,
-    listing: &Listing,
-) -> Result<Vec<Want>, Problems> {
-    let Some(found) = generations.iter().find(|g| g.revision == revision) else {
-        let text = format!("no change in the history has the revision {revision}");
-        return Err(Problem::new("undo", text).into());
-    };
-    let Some(wants) = taken_back(&found.entry) else {
-        return Err(Problem::new("undo", too_large(found)).into());
-    };
-    let mut out = Problems::default();
-    for change in &found.entry.changes {
-        if is_as_left(change, revision, listing) {
-            continue;
-        }
-        let touches = |g: &&Generation| {
-            g.revision > revision && g.entry.changes.iter().any(|c| c.path == change.path)
-        };
-        let text = match generations.iter().rev().find(touches) {
-            Some(later) => format!(
-                "was changed again at revision {}: go back to a revision before, or undo that first",
-                later.revision
-            ),
-            None => "was changed again by something that keeps no history".to_owned(),
-        };
-        out.add(&change.path, text);
-    }
-    out.into_result()?;
-    Ok(wants)
-}
-
-/// Whether a resource is as the change of a revision left it.
-pub(super) fn is_as_left(change: &Changed, revision: u64, listing: &Listing) -> bool {
-    match listing.find(&change.path) {
-        Some(item) => !change.gone && item.modified == revision,
-        None => change.gone,
-    }
-}
-
-/// Everything as it was before a change, if that is known.
-pub(super) fn taken_back(entry: &Entry) -> Option<Vec<Want>> {
-    // Then a resource without a text is one of which nothing is known, not one that was not there.
-    if entry.kept == Kept::Nothing {
-        return None;
-    }
-    let changes = entry.changes.iter();
-    let wants = changes.filter_map(|change| want(&change.path, change.before.as_deref()));
-    Some(wants.collect())
-}
-
-fn want(path: &str, text: Option<&str>) -> Option<Want> {
-    Some(Want {
-        key: Key::from_path(path)?,
-        place: path.to_owned(),
-        what: text.map_or(What::Gone, |text| What::Text(text.to_owned())),
-    })
-}
-
-fn too_large(generation: &Generation) -> String {
-    format!(
-        "the change at revision {} was too large to be kept: what was there before it is not known",
-        generation.revision
-    )
 }

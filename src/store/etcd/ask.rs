@@ -41,7 +41,10 @@ impl Failed {
 /// The reason that is given for it.
 pub(super) fn reason(failed: Failed) -> Box<dyn std::error::Error + Send + Sync> {
     match failed {
-        Failed::Etcd(error) => error.into(),
+        Failed::Etcd(error) => match limit_of(&error.to_string()) {
+            Some(limit) => format!("{error} ({limit})").into(),
+            None => error.into(),
+        },
         Failed::Late(late) => format!("no answer within {late:?}").into(),
         Failed::Uncertain(failed) => format!(
             "it is uncertain whether it was written: {}",
@@ -49,6 +52,16 @@ pub(super) fn reason(failed: Failed) -> Box<dyn std::error::Error + Send + Sync>
         )
         .into(),
     }
+}
+
+/// Which setting of etcd a write was too large for.
+fn limit_of(error: &str) -> Option<&'static str> {
+    if error.contains("too many operations in txn request") {
+        return Some("this etcd has a lower --max-txn-ops than 128, its default");
+    }
+    error
+        .contains("request is too large")
+        .then_some("this etcd has a lower --max-request-bytes than 1.5 MiB, its default")
 }
 
 /// Has one server after the other do something that does no harm when it is done twice. Gives the

@@ -48,6 +48,8 @@ const SILENCE_LEAST: Duration = Duration::from_secs(1);
 const LEVEL_OPS: usize = 62;
 /// Changes that are carried out at once.
 const MOST_CHANGES: usize = LEVEL_OPS * LEVEL_OPS;
+/// Of those, what the history of a change, and that it waits, may take: the removal of old entries.
+const OWN_CHANGES: usize = 40;
 /// The largest transaction by default (`--max-request-bytes`, 1.5 MiB), less what is around texts.
 const LARGEST_WRITE: usize = 1_400_000;
 /// gRPC's number for that.
@@ -310,8 +312,12 @@ impl Store for Etcd {
         asked.await.copied()
     }
 
-    fn largest_write(&self) -> Option<usize> {
-        Some(LARGEST_WRITE)
+    fn largest_write(&self) -> Option<(usize, &'static str)> {
+        Some((LARGEST_WRITE, "etcd's --max-request-bytes, 1.5 MiB"))
+    }
+
+    fn most_changes(&self) -> Option<(usize, &'static str)> {
+        Some((MOST_CHANGES - OWN_CHANGES, "etcd's --max-txn-ops, 128"))
     }
 
     fn is_shared(&self) -> bool {
@@ -385,7 +391,12 @@ impl Store for Etcd {
 
     async fn commit(&self, txn: Txn) -> Result<Commit, StoreError> {
         if txn.ops.len() > MOST_CHANGES || txn.guards.len() > LEVEL_OPS {
-            let text = format!("etcd takes at most {MOST_CHANGES} changes at once");
+            let text = format!(
+                "a write has {} changes on {} conditions, of which etcd takes at most {MOST_CHANGES} and {LEVEL_OPS} \
+                 at once (--max-txn-ops, 128 by default)",
+                txn.ops.len(),
+                txn.guards.len()
+            );
             return Err(StoreError::plain(text));
         }
         let compares: Vec<Compare> = txn.guards.iter().map(|guard| self.compare(guard)).collect();

@@ -2,11 +2,13 @@
 
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
+use tokio::task::JoinSet;
 
 use super::etcd::{Etcd, until};
 use super::{gateway, once, target, wants};
@@ -192,6 +194,118 @@ pub(super) async fn shared(world: Arc<World>) -> Result<()> {
     ensure!(known[0]["action"] == "went back", "{known}");
     ensure!(b.stop().await?.success(), "the gateway failed");
     Ok(())
+}
+
+/// Another gateway that writes one route after the other does not keep a change from going back; a
+/// rollback names what a stranger wrote.
+pub(super) async fn among_others(world: Arc<World>) -> Result<()> {
+    let folder = world.root.join("etcd-among");
+    let etcd = Etcd::start(folder, world.ports.take()?, world.ports.take()?)?;
+    let config = json!({ "deployment": { "role": "traditional", "etcd": {
+        "host": [format!("http://127.0.0.1:{}", etcd.client)],
+        "prefix": "/among", "timeout": 2, "startup_retry": 10 } } });
+    let a = gateway(&world, "among-a", &config, json!({})).await?;
+    let b = Arc::new(gateway(&world, "among-b", &config, json!({})).await?);
+    apply(&a, &json!({ "changes": [put("routes", "r", says("old"))] })).await?;
+    let mut writers = Writers::start(&b);
+    writers.written(20).await?;
+    let waits = json!({ "changes": [put("routes", "r", says("new")), put("routes", "made", says("made"))],
+        "confirm": { "within_seconds": 1 } });
+    // An order itself may have to be made again: it insists on what it was worked out from.
+    let start = Instant::now();
+    while a.own("POST", "/apply", &waits).await.status != Some(200) {
+        ensure!(start.elapsed() < LIMIT, "the change is not made");
+    }
+    until_says(&a, "old").await?;
+    writers.written(20).await?;
+    writers.stop().await?;
+    let gone = a.admin("GET", "/routes/made", &Value::Null).await;
+    wants(&gone, 404, "what the change had made")?;
+
+    // What was put into etcd by nobody who keeps a history.
+    let order = |text: &str| json!({ "changes": [put("routes", "r", says(text))] });
+    let to = apply(&a, &order("settled")).await?;
+    let text = json!({ "uri": "/strange", "plugins": { "mocking": { "response_example": "x" } } })
+        .to_string();
+    let mut client =
+        etcd_client::Client::connect([format!("127.0.0.1:{}", etcd.client)], None).await?;
+    client.put("/among/routes/strange", text, None).await?;
+    until(&a, "/strange", 200).await?;
+    apply(&a, &order("later")).await?;
+    let back = a.own("POST", "/rollback", &json!({ "to": to })).await;
+    wants(&back, 200, "the way back")?;
+    let told = json_of(&back)?;
+    ensure!(
+        told["not_in_history"]["kept"][0]["resource"] == "routes/strange"
+            && told["not_in_history"]["in_all"] == 1,
+        "{told}"
+    );
+    until(&a, "/strange", 200).await?;
+    for gateway in [&a, &*b] {
+        until_says(gateway, "settled").await?;
+    }
+    ensure!(a.stop().await?.success(), "the gateway failed");
+    Ok(())
+}
+
+/// Clients that write through a gateway until they are stopped.
+struct Writers {
+    stop: Arc<AtomicBool>,
+    written: Arc<AtomicUsize>,
+    tasks: JoinSet<Result<()>>,
+}
+
+impl Writers {
+    fn start(gateway: &Arc<Gateway>) -> Writers {
+        let stop = Arc::<AtomicBool>::default();
+        let written = Arc::<AtomicUsize>::default();
+        let mut tasks = JoinSet::new();
+        for at in 0..4 {
+            let gateway = Arc::clone(gateway);
+            let (stop, written) = (Arc::clone(&stop), Arc::clone(&written));
+            tasks.spawn(async move {
+                let path = format!("/routes/noise{at}");
+                while !stop.load(Ordering::Relaxed) {
+                    let uri = format!("/noise/{at}/{}", written.load(Ordering::Relaxed));
+                    let plugins = json!({ "mocking": { "response_example": "x" } });
+                    let route = json!({ "uri": uri, "plugins": plugins });
+                    let answer = gateway.admin("PUT", &path, &route).await;
+                    let good = matches!(answer.status, Some(200 | 201));
+                    let said = String::from_utf8_lossy(&answer.body).into_owned();
+                    ensure!(good, "a writer: {:?} {said}", answer.status);
+                    written.fetch_add(1, Ordering::Relaxed);
+                }
+                Ok(())
+            });
+        }
+        Writers {
+            stop,
+            written,
+            tasks,
+        }
+    }
+
+    /// Waits for so many more writes.
+    async fn written(&mut self, more: usize) -> Result<()> {
+        let aim = self.written.load(Ordering::Relaxed) + more;
+        let start = Instant::now();
+        while self.written.load(Ordering::Relaxed) < aim {
+            if let Some(ended) = self.tasks.try_join_next() {
+                ended??;
+            }
+            ensure!(start.elapsed() < LIMIT, "nobody writes");
+            tokio::time::sleep(POLL).await;
+        }
+        Ok(())
+    }
+
+    async fn stop(mut self) -> Result<()> {
+        self.stop.store(true, Ordering::Relaxed);
+        while let Some(done) = self.tasks.join_next().await {
+            done??;
+        }
+        Ok(())
+    }
 }
 
 /// Runs a command of the binary in the folder of a gateway.

@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -20,8 +19,9 @@ const WRITES: usize = 1_000;
 const WRITERS: usize = 8;
 /// After so many answers the process is killed.
 const KILLS: [usize; 4] = [50, 300, 550, 800];
-/// A debug build makes that many writes, or starts, well within this.
-const LIMIT: Duration = Duration::from_secs(120);
+/// Refusals of one write in a row: a machine may be so busy that etcd misses its own deadlines, and
+/// then each is answered 503. Not forever.
+const REFUSALS: usize = 1_000;
 
 pub(super) async fn embedded(world: Arc<World>) -> Result<()> {
     let config = json!({ "deployment": { "role": "traditional" } });
@@ -30,7 +30,10 @@ pub(super) async fn embedded(world: Arc<World>) -> Result<()> {
 
 pub(super) async fn etcd(world: Arc<World>) -> Result<()> {
     let cluster = Cluster::start(&world, "thousand-etcd-store", 1).await?;
-    let config = json!({ "deployment": { "role": "traditional", "etcd": cluster.section() } });
+    let mut section = cluster.section();
+    // Nothing fails here but the gateway; a busy disk is given its time.
+    section["timeout"] = json!(30);
+    let config = json!({ "deployment": { "role": "traditional", "etcd": section } });
     thousand(&world, "thousand-etcd", &config).await
 }
 
@@ -46,20 +49,32 @@ async fn thousand(world: &World, name: &str, config: &Value) -> Result<()> {
             .await
             .with_context(|| format!("before {kill:?}"))?;
         let answered = Arc::new(AtomicUsize::new(sent.values().filter(|s| s.1).count()));
+        let run = Run {
+            gateway: Arc::clone(&gateway),
+            next: Arc::clone(&next),
+            answered: Arc::clone(&answered),
+            killed: Arc::default(),
+        };
         let mut writers = JoinSet::new();
-        for _ in 0..WRITERS {
-            let (gateway, next) = (Arc::clone(&gateway), Arc::clone(&next));
-            writers.spawn(write(gateway, next, Arc::clone(&answered)));
-        }
-        let start = Instant::now();
+        (0..WRITERS).for_each(|_| drop(writers.spawn(write(run.clone()))));
         if let Some(kill) = kill {
             while answered.load(Ordering::Relaxed) < kill {
-                ensure!(start.elapsed() < LIMIT, "{kill} writes take too long");
+                // However long it takes, as long as somebody writes.
+                if let Some(ended) = writers.try_join_next() {
+                    let ended = ended?;
+                    bail!(
+                        "a writer ended before anything was killed: {:?}",
+                        ended.err()
+                    );
+                }
                 tokio::time::sleep(POLL).await;
             }
+            run.killed.store(true, Ordering::Relaxed);
             gateway.signal(Signal::SIGKILL)?;
         }
-        sent.extend(writers.join_all().await.into_iter().flatten());
+        for ended in writers.join_all().await {
+            sent.extend(ended?);
+        }
         if kill.is_none() {
             check(&gateway, &sent).await.context("at the end")?;
         }
@@ -73,18 +88,25 @@ async fn thousand(world: &World, name: &str, config: &Value) -> Result<()> {
     Ok(())
 }
 
-/// Writes one route after the other until one is not answered. Each is large enough not to fit one
-/// page of a disk, and no two are the same.
-async fn write(
+/// One life of the gateway.
+#[derive(Clone)]
+struct Run {
     gateway: Arc<Gateway>,
+    /// The next write.
     next: Arc<AtomicUsize>,
     answered: Arc<AtomicUsize>,
-) -> Vec<(String, (Value, bool))> {
+    /// Said before it is.
+    killed: Arc<AtomicBool>,
+}
+
+/// Writes one route after the other until one is not answered. What is refused is written again: whether
+/// it is there is uncertain. Each is large enough not to fit one page of a disk, and no two are the same.
+async fn write(run: Run) -> Result<Vec<(String, (Value, bool))>> {
     let mut out = Vec::new();
     loop {
-        let n = next.fetch_add(1, Ordering::Relaxed);
+        let n = run.next.fetch_add(1, Ordering::Relaxed);
         if n >= WRITES {
-            return out;
+            return Ok(out);
         }
         let labels: serde_json::Map<String, Value> = (0..100)
             .map(|at| {
@@ -98,15 +120,28 @@ async fn write(
             "uri": format!("/r/{n}"), "upstream": { "nodes": { "127.0.0.1:9": 1 } }, "labels": labels,
         });
         let path = format!("r{n}");
-        let answer = gateway
-            .admin("PUT", &format!("/routes/{path}"), &route)
-            .await;
-        let is_answered = answer.status == Some(201);
+        let mut refusals = 0;
+        let is_answered = loop {
+            let uri = format!("/routes/{path}");
+            let answer = run.gateway.admin("PUT", &uri, &route).await;
+            match answer.status {
+                Some(200 | 201) => break true,
+                None if run.killed.load(Ordering::Relaxed) => break false,
+                None | Some(503) if refusals < REFUSALS => {
+                    refusals += 1;
+                    tokio::time::sleep(POLL).await;
+                }
+                status => bail!(
+                    "{path}: {status:?} {}",
+                    String::from_utf8_lossy(&answer.body)
+                ),
+            }
+        };
         out.push((path, (route, is_answered)));
         if !is_answered {
-            return out;
+            return Ok(out);
         }
-        answered.fetch_add(1, Ordering::Relaxed);
+        run.answered.fetch_add(1, Ordering::Relaxed);
     }
 }
 
