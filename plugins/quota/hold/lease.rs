@@ -41,6 +41,8 @@ pub(super) struct Lease {
     renew: bool,
     /// What requests lacked since the last ask.
     lacked: u64,
+    /// The dearest of them.
+    dearest: u64,
     /// Taken out of the word, to be given back.
     back: u64,
     over: Over,
@@ -89,6 +91,7 @@ impl Lease {
             wanted: false,
             renew: false,
             lacked: 0,
+            dearest: 0,
             back: 0,
             over: Over::default(),
             demand: 0.0,
@@ -116,6 +119,7 @@ impl Lease {
             return true;
         }
         self.lacked = self.lacked.saturating_add(cost.max(1));
+        self.dearest = self.dearest.max(cost);
         false
     }
 
@@ -168,6 +172,8 @@ impl Lease {
                         since: now.saturating_sub(self.granted),
                         nodes: self.nodes,
                         lacked: self.lacked,
+                        cost: self.dearest,
+                        held,
                     },
                 )
             } else {
@@ -182,7 +188,7 @@ impl Lease {
         };
         self.wanted = false;
         self.renew = false;
-        self.lacked = 0;
+        (self.lacked, self.dearest) = (0, 0);
         self.flight = Some(Flight {
             ask: ask.clone(),
             under_way: true,
@@ -225,7 +231,7 @@ impl Lease {
         if ask.want > 0 {
             // Whoever still lacks some says so again.
             self.wanted = false;
-            self.lacked = 0;
+            (self.lacked, self.dearest) = (0, 0);
         }
         self.over.told(ask.over, another, until);
         self.nodes = grant.nodes;

@@ -20,6 +20,10 @@ pub(super) struct Need {
     pub nodes: u64,
     /// What requests lack that wait.
     pub lacked: u64,
+    /// The dearest of them.
+    pub cost: u64,
+    /// What is held still.
+    pub held: u64,
 }
 
 /// What to ask for.
@@ -35,7 +39,14 @@ pub(super) fn want(terms: &Terms, need: &Need) -> u64 {
         false => terms.first(need.nodes),
     };
     let want = asked.max(doubled).max(least).max(1);
-    want.max(need.lacked).min(terms.limit)
+    // Of what all may hold, each has its part; more only for a request that costs more.
+    let part = terms.most.map_or(terms.limit, |most| {
+        let part = most / terms.nodes.max(need.nodes);
+        part.saturating_sub(need.held).max(1)
+    });
+    want.min(part)
+        .max(need.lacked.min(part.max(need.cost)))
+        .min(terms.limit)
 }
 
 /// Until when it makes no sense to ask again, after an answer.
@@ -51,7 +62,7 @@ pub(super) fn blocked(terms: &Terms, want: u64, grant: &Grant, now: Nanos) -> Na
         Law::Fixed { .. } if grant.others > 0 => retry.min(soon),
         Law::Fixed { .. } => retry,
         // What comes, comes all the time: it is fetched in portions.
-        _ => retry.max(soon),
+        _ => retry.max(terms.tick),
     };
     now.saturating_add(wait.max(1))
 }

@@ -112,7 +112,10 @@ impl<C: Cell> Slot<C> {
                 }
                 return Found::Spent {
                     permits: permits - cost,
-                    low: permits > beside.low && permits - cost <= beside.low,
+                    // Who got less than it asked for comes again when it is time.
+                    low: permits > beside.low
+                        && permits - cost <= beside.low
+                        && now >= beside.blocked,
                     beside,
                 };
             }

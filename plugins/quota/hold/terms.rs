@@ -5,11 +5,9 @@ use std::time::Duration;
 use crate::Nanos;
 use crate::charge::Law;
 
-/// How much of a window, or of the time a bucket takes to fill, is a tick: how often it is looked whether
-/// permits lie idle, and how long a gateway that got none waits for what others may give back.
+/// How much of a window is a tick: how often it is looked whether permits lie idle, and how long a gateway
+/// that got none waits for what others may give back.
 const TICKS: u32 = 32;
-/// Without windows ticks are shorter: what may be held is a hundredth.
-const TICKS_OPEN: u32 = 100;
 /// Nothing happens more often: a request to the store takes a part of it.
 const SHORTEST: Duration = Duration::from_millis(20);
 /// An idle gateway does not keep what others lack for longer than some of these.
@@ -41,19 +39,23 @@ impl Terms {
     /// `None` if permits of such a limit cannot be taken ahead: a log has to see each request.
     pub fn new(law: Law, nodes: u64, slack: f64) -> Option<Terms> {
         let nodes = nodes.max(1);
-        let (limit, span, parts) = match law {
-            Law::Fixed { limit, window } => (limit, window, TICKS),
-            Law::Sliding { limit, window } => (limit, window, TICKS_OPEN),
+        let (limit, span) = match law {
+            Law::Fixed { limit, window } | Law::Sliding { limit, window } => (limit, window),
             Law::Bucket { interval_us, holds } => {
                 let fills = Duration::try_from_secs_f64(interval_us * holds / 1e6).ok()?;
-                (holds.floor() as u64, fills, TICKS_OPEN)
+                (holds.floor() as u64, fills)
             }
             Law::Log { .. } => return None,
         };
-        let tick = (span / parts).clamp(SHORTEST, LONGEST);
         let slack = if slack > 0.0 { slack.min(1.0) } else { 0.0 };
         let spare = (limit as f64 * slack).floor() as u64;
         let windows = matches!(law, Law::Fixed { .. });
+        let tick = match windows {
+            true => span / TICKS,
+            // As long as it takes until what may be held has come anew.
+            false => span.mul_f64(slack),
+        };
+        let tick = tick.clamp(SHORTEST, LONGEST);
         Some(Terms {
             law,
             nodes,

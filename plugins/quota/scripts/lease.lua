@@ -27,7 +27,7 @@ if windows then
     -- No window runs, and none begins because of what is given back to another.
     return { 0, free, left, 0, math.max(0, left - 1000), mark, 0, 0 }
   end
-  if redis.call('EXISTS', key) == 0 or not last or math.abs(mark - last) > 5000 then
+  if redis.call('EXISTS', key) == 0 or not last or not same_window(mark, last, window) then
     -- Another window. A node that came in the last one is likely to come again: the first must not
     -- take half.
     local count = 0

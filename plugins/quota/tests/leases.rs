@@ -73,7 +73,7 @@ async fn what_is_given_back_is_there_for_others_in_its_window_only() {
     assert_eq!((had.permits, had.left), (400, 600));
     let void = Ask {
         back: 400,
-        mark: had.mark - 1_000_000,
+        mark: had.mark - 10_000_000,
         ..ask(2, 0)
     };
     assert_eq!(lease(&central, void).await.left, 600);

@@ -38,11 +38,11 @@ struct Measured {
 
 const WINDOWS: u64 = 3;
 
-fn requests(row: &Row, random: &mut Random) -> Vec<(Nanos, usize)> {
+fn requests(row: &Row, random: &mut Random, windows: u64) -> Vec<(Nanos, usize)> {
     let window = row.seconds * SECOND;
     let many = (row.limit as f64 * row.load) as u64;
     let mut all = Vec::new();
-    for nth in 0..WINDOWS {
+    for nth in 0..windows {
         let begin = START + nth * window;
         for n in 0..many {
             let (at, node) = match row.pattern {
@@ -78,7 +78,7 @@ fn measure(row: &Row, slack: f64) -> Measured {
     };
     let terms = Terms::new(law, row.nodes, slack).unwrap();
     let mut random = Random(row.limit ^ row.nodes);
-    let asked = requests(row, &mut random);
+    let asked = requests(row, &mut random, WINDOWS);
     let mut sim = Sim::new(terms, row.nodes as usize, MS, 7, Faults::default());
     sim.run(&asked, START + WINDOWS * row.seconds * SECOND);
     sim.balanced();
@@ -196,4 +196,46 @@ fn a_limit_that_is_not_reached_is_hardly_asked_for() {
         assert!(measured.saved >= 110.0, "{pattern:?}: {measured:?}");
         assert!(measured.refused <= 0.0, "{pattern:?}: {measured:?}");
     }
+}
+
+/// Requests for each ask, and what was refused of them, in hundredths, in the time of one window.
+fn without_windows(law: Law, slack: f64, row: &Row) -> (f64, f64) {
+    let terms = Terms::new(law, row.nodes, slack).unwrap();
+    let asked = requests(row, &mut Random(7), 1);
+    let mut sim = Sim::new(terms, row.nodes as usize, MS, 7, Faults::default());
+    sim.run(&asked, START + row.seconds * SECOND);
+    sim.balanced();
+    let out = &sim.out;
+    assert_eq!(out.away, 0, "no answer is lost here");
+    let requests = out.requests as f64;
+    let refused = out.refused.len() as f64 / requests * 100.0;
+    (requests / out.asks as f64, refused)
+}
+
+#[test]
+fn sliding_windows_and_buckets_share_what_may_be_held() {
+    use Pattern::{MicroBurst, Rotate, Steady};
+    let sliding = Law::Sliding {
+        limit: 8_000,
+        window: Duration::from_secs(60),
+    };
+    let bucket = Law::Bucket {
+        interval_us: 1_000.0,
+        holds: 6_000.0,
+    };
+    let check = |law, limit, load, pattern, least: f64| {
+        let row = row(limit, 8, load, pattern);
+        let (saved, refused) = without_windows(law, 0.1, &row);
+        let all = format!("{law}, {load} {pattern:?}: {saved}, {refused} %");
+        assert!(saved >= least * 0.8, "{all}");
+        // Below the limit nobody is refused, above it not much more than what is above it.
+        let above = (load - 1.0f64).max(0.0) / load * 100.0;
+        assert!(refused <= above + 1.0, "{all}");
+    };
+    for pattern in [Steady, Rotate, MicroBurst] {
+        check(sliding, 8_000, 0.5, pattern, 63.0);
+        check(bucket, 60_000, 0.5, pattern, 45.0);
+    }
+    check(sliding, 8_000, 1.2, Steady, 48.0);
+    check(bucket, 60_000, 1.2, Steady, 70.0);
 }
