@@ -111,7 +111,8 @@ pub enum Reply {
 }
 
 impl Frame {
-    /// The bytes, with the length in front.
+    /// The bytes, with the length in front. Numbers beyond what is read are cut: one of them would end the
+    /// connection that all questions share.
     pub fn write(&self) -> Vec<u8> {
         let mut out = Writer(vec![0; 4]);
         match self {
@@ -201,8 +202,9 @@ impl Question {
                 out.byte(0);
                 out.key(*key);
                 write_law(ask.law, out);
-                let rest = [ask.number, ask.want, ask.back, ask.over, ask.mark, ask.held];
-                out.numbers(rest);
+                let [want, back, over, held] =
+                    [ask.want, ask.back, ask.over, ask.held].map(|n| n.min(MOST));
+                out.numbers([ask.number, want, back, over, ask.mark, held]);
                 out.number(ask.most.map_or(0, |most| most.saturating_add(1)));
                 out.number(micros(ask.keeps));
             }
@@ -216,7 +218,7 @@ impl Question {
                 out.number(settled.len() as u64);
                 for (charge, more, mark) in settled {
                     charge.write(out);
-                    out.signed(*more);
+                    out.signed((*more).clamp(-(MOST as i64), MOST as i64));
                     out.number(*mark);
                 }
             }
@@ -308,14 +310,9 @@ impl Reply {
         match self {
             Reply::Granted(grant) => {
                 out.byte(0);
-                let counts = [
-                    grant.permits,
-                    grant.left,
-                    grant.mark,
-                    grant.nodes,
-                    grant.others,
-                ];
-                out.numbers(counts);
+                let [permits, left, nodes, others] =
+                    [grant.permits, grant.left, grant.nodes, grant.others].map(|n| n.min(MOST));
+                out.numbers([permits, left, grant.mark, nodes, others]);
                 out.numbers([grant.reset, grant.retry, grant.good].map(micros));
             }
             Reply::Verdict(verdict) => {
@@ -332,7 +329,8 @@ impl Reply {
             }
             Reply::Standing(standing) => {
                 out.byte(3);
-                out.numbers([standing.remaining, standing.nodes, standing.held]);
+                let [remaining, nodes] = [standing.remaining, standing.nodes].map(|n| n.min(MOST));
+                out.numbers([remaining, nodes, standing.held]);
                 out.numbers([standing.reset, standing.retry].map(micros));
             }
             Reply::Moved => out.byte(4),
@@ -380,7 +378,7 @@ impl Reply {
 
 fn write_outcome(outcome: &Outcome, out: &mut Writer) {
     out.byte(u8::from(outcome.allowed));
-    out.numbers([outcome.remaining, outcome.mark]);
+    out.numbers([outcome.remaining.min(MOST), outcome.mark]);
     out.numbers([outcome.reset, outcome.delay].map(micros));
     out.number(outcome.retry.map_or(0, |d| micros(d).saturating_add(1)));
 }

@@ -92,7 +92,10 @@ impl Peers {
         if charges.len() > MOST_CHARGES {
             return Err(Away::Failed("too many limits in one request".into()));
         }
-        let charged: SmallVec<[Charged; 2]> = charges.iter().map(charged).collect();
+        let charged = charges
+            .iter()
+            .map(charged)
+            .collect::<Result<SmallVec<[Charged; 2]>, Away>>()?;
         let until = Instant::now() + self.timeout;
         let mut turns = self.core.turns();
         for _ in 0..MOST_TRIES {
@@ -186,17 +189,22 @@ impl Peers {
     }
 }
 
+/// A limit that no peer can count is refused here, where it comes from: there it would be no frame.
+fn countable(law: Law) -> Result<Law, Away> {
+    law.checked().map_err(|bad| Away::Failed(Box::new(bad)))
+}
+
 /// An answer to another question.
 fn nonsense() -> Stop {
     Stop::Away(Away::Failed("the answer is to another question".into()))
 }
 
-fn charged(charge: &Charge) -> Charged {
-    Charged {
+fn charged(charge: &Charge) -> Result<Charged, Away> {
+    Ok(Charged {
         key: KeyId::of(&charge.key),
-        law: charge.law,
+        law: countable(charge.law)?,
         cost: charge.cost,
-    }
+    })
 }
 
 impl QuotaStore for Peers {
@@ -212,7 +220,10 @@ impl QuotaStore for Peers {
                 key: String::new(),
                 ..ask.clone()
             };
-            let asked = self.ask(key, Question::Take(key, told)).await;
+            let asked = match countable(ask.law) {
+                Ok(_) => self.ask(key, Question::Take(key, told)).await,
+                Err(away) => Err(away),
+            };
             self.counted(asked.and_then(|reply| match reply {
                 Reply::Granted(grant) => Ok(grant),
                 _ => Err(Away::Failed("the answer is to another question".into())),
@@ -231,10 +242,11 @@ impl QuotaStore for Peers {
 
     fn settle<'a>(&'a self, settled: &'a [Settled], _now: Nanos) -> Waiting<'a, Result<(), Away>> {
         Box::pin(async move {
-            let each = settled.iter().map(|settled| {
-                let charge = charged(&settled.charge);
+            let each = settled.iter().map(|settled| async move {
+                let charge = charged(&settled.charge)?;
                 let one = (charge, settled.more, settled.mark);
-                self.ask(charge.key, Question::Settle(SmallVec::from_elem(one, 1)))
+                let question = Question::Settle(SmallVec::from_elem(one, 1));
+                self.ask(charge.key, question).await
             });
             let all = join_all(each).await;
             self.counted(all.into_iter().try_for_each(|one| one.map(drop)))
@@ -249,7 +261,10 @@ impl QuotaStore for Peers {
     ) -> Waiting<'a, Result<Standing, Away>> {
         Box::pin(async move {
             let key = KeyId::of(key);
-            let asked = self.ask(key, Question::Look(key, law)).await;
+            let asked = match countable(law) {
+                Ok(law) => self.ask(key, Question::Look(key, law)).await,
+                Err(away) => Err(away),
+            };
             self.counted(asked.and_then(|reply| match reply {
                 Reply::Standing(standing) => Ok(standing),
                 _ => Err(Away::Failed("the answer is to another question".into())),

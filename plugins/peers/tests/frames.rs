@@ -240,6 +240,84 @@ proptest! {
     }
 }
 
+/// Who counts is asked with numbers that come from elsewhere: none of them may make a frame that is none.
+#[test]
+fn whatever_is_written_can_be_read() {
+    let law = Law::Fixed {
+        limit: 10,
+        window: Duration::from_secs(60),
+    };
+    let (key, most) = (KeyId::of("k"), Duration::MAX);
+    let charge = Charged {
+        key,
+        law,
+        cost: u64::MAX,
+    };
+    let ask = Ask {
+        key: String::new(),
+        law,
+        number: u64::MAX,
+        want: u64::MAX,
+        back: u64::MAX,
+        over: u64::MAX,
+        mark: u64::MAX,
+        held: u64::MAX,
+        most: Some(u64::MAX),
+        keeps: most,
+    };
+    let settle = |more| Question::Settle([(charge, more, u64::MAX)].into_iter().collect());
+    let asks = [
+        Question::Take(key, ask),
+        Question::Check([charge].into_iter().collect()),
+        settle(i64::MAX),
+        settle(i64::MIN),
+    ];
+    let asks = Frame::Asks {
+        epoch: u64::MAX,
+        asks: asks.into_iter().map(|ask| (u64::MAX, ask)).collect(),
+    };
+    let n = u64::MAX;
+    let outcome = Outcome {
+        allowed: true,
+        remaining: n,
+        reset: most,
+        retry: Some(most),
+        delay: most,
+        mark: n,
+    };
+    let answers = [
+        Reply::Granted(Grant {
+            permits: n,
+            left: n,
+            reset: most,
+            retry: most,
+            good: most,
+            mark: n,
+            nodes: n,
+            others: n,
+        }),
+        Reply::Verdict(Verdict {
+            allowed: true,
+            outcomes: [outcome].into_iter().collect(),
+        }),
+        Reply::Standing(Standing {
+            remaining: n,
+            reset: most,
+            retry: most,
+            nodes: n,
+            held: n,
+        }),
+    ];
+    let answers = Frame::Answers {
+        epoch: n,
+        answers: answers.into_iter().map(|answer| (n, answer)).collect(),
+    };
+    for frame in [asks, answers] {
+        let read = Frame::read(&frame.write()[4..]);
+        assert!(read.is_ok(), "{read:?}");
+    }
+}
+
 #[test]
 fn another_protocol_is_refused() {
     let hello = Frame::Hello(Hello {
