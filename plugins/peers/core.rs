@@ -36,6 +36,8 @@ pub(crate) struct Core {
     members: Mutex<Members>,
     view: ArcSwap<View>,
     turned: watch::Sender<u64>,
+    /// Changes when somebody is known who was not, acted upon or not.
+    known: watch::Sender<u64>,
     moves: mpsc::Sender<Move>,
     /// Until when it may grant anything: as long as others count on it.
     stands_until: AtomicU64,
@@ -93,6 +95,7 @@ impl Core {
             view: ArcSwap::new(Arc::clone(members.view())),
             members: Mutex::new(members),
             turned: watch::Sender::new(0),
+            known: watch::Sender::new(0),
             moves,
             stands_until: AtomicU64::new(if fixed { u64::MAX } else { 0 }),
             highest: AtomicU64::new(0),
@@ -110,6 +113,11 @@ impl Core {
     /// Tells when that changes.
     pub(crate) fn turns(&self) -> watch::Receiver<u64> {
         self.turned.subscribe()
+    }
+
+    /// Tells when others are known.
+    pub(crate) fn knows(&self) -> watch::Receiver<u64> {
+        self.known.subscribe()
     }
 
     /// Everybody who is known.
@@ -136,6 +144,7 @@ impl Core {
     /// The membership is this.
     pub(crate) fn see(&self, roll: Roll) {
         self.act(|members, now| members.see(roll, now));
+        self.known.send_modify(|n| *n = n.wrapping_add(1));
     }
 
     /// A peer acts by this epoch.
@@ -212,9 +221,12 @@ impl Core {
         }
         self.hear(epoch);
         let mine = self.view.load().epoch();
-        if epoch <= mine && self.highest.load(Ordering::Acquire) > mine && self.heard() > mine {
-            // Somewhere it is known who owns this now; here it is not yet.
-            return Asked::Answered(Reply::Later);
+        if self.highest.load(Ordering::Acquire) > mine {
+            let heard = self.heard();
+            // Somewhere it is known who owns this now; neither here nor where it is asked is it yet.
+            if heard > mine && heard > epoch {
+                return Asked::Answered(Reply::Later);
+            }
         }
         match self.ledger.ask(node, question, self.now()) {
             // Who asks may know better.

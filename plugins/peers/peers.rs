@@ -189,11 +189,13 @@ impl Peers {
     /// Keeps links to everybody who is known, and lets time pass.
     async fn steer(&self) {
         let mut closed = self.closed.subscribe();
+        let mut known = self.core.knows();
         loop {
             self.keep_links();
             let due = self.core.tick().map_or(TICK, |due| due.min(TICK));
             tokio::select! {
                 () = tokio::time::sleep(due) => {}
+                _ = known.changed() => {}
                 _ = closed.wait_for(|closed| *closed) => return,
             }
         }

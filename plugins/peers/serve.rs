@@ -130,13 +130,13 @@ async fn greet(shared: &Shared, tcp: TcpStream) -> Result<Peer, Lost> {
     claims.check(host(&hello.name)).map_err(Lost::Refused)?;
     // Only who takes part: certificates of the same authority may have other uses.
     let until = Instant::now() + UNKNOWN_LIMIT;
-    let mut turns = core.turns();
+    let mut known = core.knows();
     while core.latest().node(&hello.name).is_none() {
-        core.hear(hello.epoch);
-        if !matches!(timeout_at(until, turns.changed()).await, Ok(Ok(()))) {
+        if !matches!(timeout_at(until, known.changed()).await, Ok(Ok(()))) {
             return Err(Lost::Other(hello.name));
         }
     }
+    // Only now: what a stranger says of epochs would stop this gateway from granting.
     core.hear(hello.epoch);
     core.was_known(hello.knew);
     let answer = Frame::Hello(Hello {

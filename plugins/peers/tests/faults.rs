@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockgate_quota::Away;
+use lockgate_quota::{Away, Charge, Law, QuotaStore, Settled};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -119,6 +119,64 @@ async fn noise_ends_nothing_but_its_connection() {
     }
 }
 
+/// A certificate of the same authority, or the secret, is not enough to be listened to.
+#[tokio::test]
+async fn what_a_stranger_says_of_epochs_stops_nobody() {
+    let rig = Rig::of(2, |_| secret()).await;
+    let secure = Secure::new(&secret()).unwrap();
+    for member in &rig.members {
+        let tcp = TcpStream::connect(&member.name).await.unwrap();
+        let mut stream = secure.dial(tcp, "127.0.0.1").await.unwrap();
+        let hello = Frame::Hello(Hello {
+            name: "somebody:1".to_owned(),
+            run: 7,
+            knew: 0,
+            epoch: u64::MAX,
+        });
+        stream.write_all(&hello.write()).await.unwrap();
+        let mut rest = Vec::new();
+        let _ = stream.read_to_end(&mut rest).await;
+        assert_eq!(rest, b"");
+    }
+    for at in [0, 1] {
+        assert_eq!(rig.burst(&[0, 1], &rig.keys_of(at, 1)[0], 10, 10).await, 10);
+    }
+}
+
+/// One number that does not fit would end the connection for all who ask.
+#[tokio::test]
+async fn what_is_too_large_harms_nobody_else() {
+    let rig = Rig::of(2, |_| secret()).await;
+    let key = rig.keys_of(1, 1).remove(0);
+    let peers = &rig.members[0].peers;
+    let charge = |law| Charge {
+        key: key.clone(),
+        law,
+        cost: 1,
+    };
+    let settled = Settled {
+        charge: charge(super::rig::law(10)),
+        more: i64::MAX,
+        mark: 0,
+    };
+    peers.settle(&[settled], 0).await.unwrap();
+    let window = Duration::from_secs(1);
+    for law in [
+        Law::Fixed { limit: 0, window },
+        Law::Log {
+            limit: 2_000,
+            window,
+        },
+    ] {
+        let asked = peers.check(&[charge(law)], 0).await;
+        assert!(matches!(asked, Err(Away::Failed(_))), "{asked:?}");
+        let asked = peers.inspect(&key, law, 0).await;
+        assert!(matches!(asked, Err(Away::Failed(_))), "{asked:?}");
+    }
+    assert!(!rig.check(0, &key, 10).await.unwrap());
+    assert_eq!(rig.members[1].figures().bad_frames, 0);
+}
+
 #[tokio::test]
 async fn a_frozen_peer_costs_its_deadline_a_few_times() {
     let mut rig = Rig::new().patient(Duration::from_millis(200));
@@ -172,9 +230,12 @@ async fn an_owner_that_is_behind_stops_granting() {
     let granted = |asked| matches!(asked, Asked::Answered(Reply::Verdict(_)));
     assert!(granted(core.ask(b, 5, &question)));
     assert!(granted(core.ask(b, 3, &question)));
+    // Who asks by a later one than is known here asks the right one, unless there is one later still.
+    assert!(granted(core.ask(b, 7, &question)));
     // Somebody acts by a later one that is not known here. Who acts by it asks the right one.
     core.hear(9);
     assert_eq!(core.ask(b, 5, &question), Asked::Answered(Reply::Later));
+    assert_eq!(core.ask(b, 7, &question), Asked::Answered(Reply::Later));
     assert!(granted(core.ask(b, 9, &question)));
     core.see(Roll::new(9, vec![node("b")]));
     assert_eq!(core.ask(b, 9, &question), Asked::Answered(Reply::Moved));
