@@ -95,8 +95,30 @@ pub enum Unclear {
 /// An answer that takes its time, and why there is none.
 pub type Later<'a, T> = Pin<Box<dyn Future<Output = Result<T, String>> + Send + 'a>>;
 
+/// Who keeps shared counts, and how it answers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Keeper {
+    /// The same for limits that share a connection.
+    pub id: usize,
+    /// Who it is, from the configuration.
+    pub name: String,
+    /// It counts as away: it is not asked for a moment.
+    pub away: bool,
+    /// How many calls were answered.
+    pub answered: u64,
+    /// Not in time.
+    pub late: u64,
+    /// With an error.
+    pub failed: u64,
+    /// Not made, as it was away.
+    pub skipped: u64,
+}
+
 /// A count that several gateways share.
 pub trait SharedCount: Send + Sync {
+    /// Who keeps it.
+    fn keeper(&self) -> Keeper;
+
     /// How a key stands there.
     ///
     /// # Errors
@@ -130,6 +152,11 @@ pub trait Counts: Send + Sync {
     /// Whether several gateways count together.
     fn is_shared(&self) -> bool {
         false
+    }
+
+    /// Whether requests go by [`Overrides`](crate::Overrides).
+    fn takes_overrides(&self) -> bool {
+        true
     }
 
     /// How that count can be looked at, if it can.

@@ -59,7 +59,9 @@ mod weigh;
 
 pub use clock::{Clock, since_zero};
 pub use concurrency::{Concurrency, Guard};
-pub use desk::{About, Counted, Counts, Desk, Later, Post, SharedCount, Standing, Unclear, Wanted};
+pub use desk::{
+    About, Counted, Counts, Desk, Keeper, Later, Post, SharedCount, Standing, Unclear, Wanted,
+};
 pub use engine::{All, Ask, Engine, KeyHasher, Origin, Receipt};
 pub use overrides::{InForce, Overrides};
 pub use rule::{Algorithm, BadRule, Rule};

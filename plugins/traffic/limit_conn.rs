@@ -318,7 +318,14 @@ fn told(
 ) -> Told {
     let fixed = most.fixed().zip(more.fixed());
     let fixed = fixed.map(|(conn, burst)| conn.saturating_add(burst));
-    let kept = if redis { Kept::Redis(None) } else { Kept::Here };
+    let kept = if redis {
+        Kept::Shared {
+            seen: None,
+            overridable: false,
+        }
+    } else {
+        Kept::Here
+    };
     Told {
         kept,
         key: Arc::clone(key),

@@ -59,7 +59,7 @@ pub use self::headers::Metadata;
 use self::headers::Names;
 use super::limits::amount::{self, Amount};
 use super::limits::key::{KeySource, KeyType};
-use super::limits::posts::{self, InRedis, Kept, Laws, Told, Within, bound};
+use super::limits::posts::{self, InRedis, Kept, Laws, Told, Whose, Within, bound};
 use super::limits::{engine, now, refusal, undecided};
 
 /// The built plugin.
@@ -118,14 +118,20 @@ impl Plugin for LimitCount {
         let central = conf.store.central(bx);
         let owner_text = owner.join(":");
         let kept = |key: &Arc<KeySource>, rule: &str, numbers: &Numbers| match &central {
-            Some(central) => Kept::Redis(Some(InRedis {
-                store: Arc::clone(central) as Arc<dyn QuotaStore>,
-                key: Arc::clone(key),
-                owner: owner_text.as_str().into(),
-                rule: conf.rule_name(rule),
-                spread: conf.rules.is_none(),
-                law: numbers.laws(conf.window_type),
-            })),
+            Some(central) => Kept::Shared {
+                overridable: false,
+                seen: Some(InRedis {
+                    store: Arc::clone(central) as Arc<dyn QuotaStore>,
+                    name: conf.store.name(),
+                    place: Whose {
+                        owner: owner_text.as_str().into(),
+                        rule: conf.rule_name(rule),
+                        spread: conf.rules.is_none(),
+                    }
+                    .place(key),
+                    law: numbers.laws(conf.window_type),
+                }),
+            },
             None => Kept::Here,
         };
         let limits: Box<[Limit]> = match &conf.rules {

@@ -34,7 +34,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::limits::key::{KeySource, KeyType, var_or_combination};
-use super::limits::posts::{self, InRedis, Kept, Told, Within, bound};
+use super::limits::posts::{self, InRedis, Kept, Told, Whose, Within, bound};
 use super::limits::store::{self, Policy, Store};
 use super::limits::{engine, hold, now, refusal, undecided, wait};
 
@@ -128,17 +128,23 @@ impl Plugin for LimitReq {
         let burst = conf.burst;
         let kept = match &shared {
             None => Kept::Here,
-            Some(shared) => Kept::Redis(Some(InRedis {
-                store: Arc::clone(&shared.central) as Arc<dyn QuotaStore>,
-                key: Arc::clone(&key),
-                owner: shared.owner.clone(),
-                rule: shared.rule_name.clone(),
-                spread: true,
-                law: {
-                    let law = shared.law;
-                    Box::new(move |_| Ok(law))
-                },
-            })),
+            Some(shared) => Kept::Shared {
+                overridable: false,
+                seen: Some(InRedis {
+                    store: Arc::clone(&shared.central) as Arc<dyn QuotaStore>,
+                    name: conf.store.name(),
+                    place: Whose {
+                        owner: shared.owner.clone(),
+                        rule: shared.rule_name.clone(),
+                        spread: true,
+                    }
+                    .place(&key),
+                    law: {
+                        let law = shared.law;
+                        Box::new(move |_| Ok(law))
+                    },
+                }),
+            },
         };
         let counts = Told {
             kept,

@@ -151,8 +151,8 @@ impl Admin {
     async fn override_limit(&self, request: &Request, rule: &str) -> Ended<Answer> {
         let instead = Instead::read(&body(request)?, now() / 1_000).map_err(|p| refused(&p))?;
         let post = self.desk.post(rule)?;
-        if post.counts().is_shared() {
-            let text = "it is counted in Redis, where all keys have the configured limit";
+        if !post.counts().takes_overrides() {
+            let text = "gateways count it together, where all keys have the configured limit";
             return Err(Answer::bad(text).into());
         }
         let mut wanted = instead.named.wanted();

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::time::Duration;
 
-use lockgate_limit::{Ended, Key, Nanos, Post, Standing, Unclear};
+use lockgate_limit::{Counted, Ended, Key, Nanos, Post, Standing, Unclear};
 use lockgate_plugin::{Problem, Problems};
 use serde_json::{Map, Value, json};
 
@@ -28,7 +28,7 @@ pub(crate) enum NotTold {
 
 impl NotTold {
     fn away() -> NotTold {
-        NotTold::Away("its count is in Redis and cannot be looked at from here".to_owned())
+        NotTold::Away("gateways count it together, and it cannot be looked at from here".to_owned())
     }
 }
 
@@ -78,9 +78,14 @@ impl Desk {
     /// How a key stands.
     pub(crate) async fn show(&self, rule: &str, named: &Named) -> Result<Value, NotTold> {
         let post = self.post(rule)?;
-        let wanted = named.wanted();
+        let mut wanted = named.wanted();
         let now = now(&self.engine);
         let key = post.counts().key(&self.engine, &wanted)?;
+        if post.counts().is_shared()
+            && let Some(Counted::Rate(rule)) = self.engine.overrides().find(key, now)
+        {
+            wanted.count = Some(rule.limit());
+        }
         let standing = match post.counts().shared() {
             Some(shared) => shared
                 .standing(&wanted, now)?

@@ -7,19 +7,23 @@
 //! | `limit_table_live` | clients that count at the moment |
 //! | `limit_table_room` | clients there is room for |
 //! | `limit_overrides` | keys that have another limit at the moment |
+//! | `limit_store_calls_total` | calls of a shared store by `store` and `outcome`: answered, late, failed, skipped |
+//! | `limit_breaker_state` | 1 while a shared store is not asked, because it did not answer |
 //!
 //! Labels are names from the configuration, and so many of them; further limits are counted together.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use lockgate_limit::{Ended, Engine, Post};
-use prometheus::{IntCounterVec, IntGauge, Opts, Registry};
+use lockgate_limit::{Ended, Engine, Keeper, Post};
+use prometheus::{IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
 
 use crate::limits::now;
 
 /// Limits that have series of their own: with all results some ten thousand lines.
 const MOST_NAMED: usize = 1_000;
+/// Stores that have series.
+const MOST_STORES: usize = 100;
 /// The label of the others.
 const OTHERS: &str = "(others)";
 
@@ -33,6 +37,8 @@ pub(crate) struct LimitMetrics {
     live: IntGauge,
     room: IntGauge,
     overrides: IntGauge,
+    calls: IntCounterVec,
+    breaker: IntGaugeVec,
 }
 
 impl LimitMetrics {
@@ -76,6 +82,17 @@ impl LimitMetrics {
                 "limit_overrides",
                 "Keys that have another limit at the moment",
             )?,
+            calls: counter(
+                "limit_store_calls_total",
+                "Calls of stores that gateways share for limits, by how they ended",
+                &["store", "outcome"],
+            )?,
+            breaker: {
+                let help = "Whether a store is not asked for a moment, as it did not answer";
+                let gauge = IntGaugeVec::new(opts("limit_breaker_state", help), &["store"])?;
+                registry.register(Box::new(gauge.clone()))?;
+                gauge
+            },
             named: Mutex::default(),
             engine,
         })
@@ -110,6 +127,32 @@ impl LimitMetrics {
         self.live.set(signed(stats.live));
         self.room.set(signed(stats.room));
         self.overrides.set(signed(self.engine.overrides().len()));
+        self.stores(&posts);
+    }
+
+    /// Limits with one server share one connection; those with other deadlines have their own.
+    fn stores(&self, posts: &[Arc<Post>]) {
+        self.calls.reset();
+        self.breaker.reset();
+        let keepers = posts
+            .iter()
+            .filter_map(|post| Some(post.counts().shared()?.keeper()));
+        // What a connection has counted counts once, however many limits use it.
+        let keepers: BTreeMap<usize, Keeper> = keepers.map(|keeper| (keeper.id, keeper)).collect();
+        for keeper in keepers.values().take(MOST_STORES) {
+            let counts = [
+                ("answered", keeper.answered),
+                ("late", keeper.late),
+                ("failed", keeper.failed),
+                ("skipped", keeper.skipped),
+            ];
+            for (outcome, count) in counts {
+                let calls = self.calls.with_label_values(&[&*keeper.name, outcome]);
+                calls.inc_by(count);
+            }
+            let breaker = self.breaker.with_label_values(&[&*keeper.name]);
+            breaker.set(breaker.get().max(i64::from(keeper.away)));
+        }
     }
 
     fn count(&self, post: &Post, (rule, dim): (&str, &str), asked: [u64; Ended::ALL.len()]) {

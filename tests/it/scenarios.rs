@@ -180,6 +180,9 @@ pub(crate) const ALL: &[(&str, Scenario)] = &[
     ("what is said of a key reaches every gateway", |w| {
         Box::pin(limits_operated::shared(w))
     }),
+    ("limits in Redis are looked at and reset there", |w| {
+        Box::pin(limits_operated::in_redis(w))
+    }),
     ("limits by command", |w| {
         Box::pin(limits_operated::commands(w))
     }),

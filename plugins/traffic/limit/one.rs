@@ -10,10 +10,10 @@ use lockgate_plugin::{BuildCx, Ctx, Problems, Var};
 use lockgate_quota::{BadLaw, Law};
 
 use super::conf::{Algorithm, Conf, Mode, OnMissing, One, Scope};
-use super::shared::{Shared, SharedAsk};
+use super::shared::{Shared, SharedAsk, store_of};
 use crate::traffic::limits::amount::Amount;
 use crate::traffic::limits::key::{KeySource, KeyType};
-use crate::traffic::limits::posts::{self, Kept, Told, Within, bound};
+use crate::traffic::limits::posts::{self, InRedis, Kept, Told, Within, bound};
 
 pub(super) struct Limit {
     /// Its place among the limits of the plugin.
@@ -66,7 +66,51 @@ pub(super) enum Missing {
     Number,
 }
 
+/// Within what keys count together, for whoever names one.
+fn within(scope: Scope, owner: &str) -> Within {
+    match scope {
+        Scope::Route => Within::Route(owner.strip_prefix("routes/").map(Into::into)),
+        Scope::Service => Within::Service,
+        Scope::Consumer => Within::Consumer,
+        Scope::Global => Within::Global,
+    }
+}
+
 impl Shape {
+    /// How a limit is looked at that gateways share.
+    fn shared(
+        self,
+        all: &Conf,
+        bx: &BuildCx<'_>,
+        (key, shared, within, fixed): (&Arc<KeySource>, Shared, Within, Option<u64>),
+    ) -> Kept {
+        let is_place = self.algorithm == Algorithm::Concurrency;
+        let seen = store_of(all, bx).filter(|_| !is_place).map(|store| {
+            let key = Arc::clone(key);
+            InRedis {
+                name: match &all.store {
+                    Some(store) => store.name(),
+                    None => "gateways".into(),
+                },
+                store,
+                place: Box::new(move |wanted| {
+                    let (text, by_address) = key.named_text(wanted)?;
+                    Ok(shared.key(within.parts(wanted)?, &text, by_address))
+                }),
+                law: Box::new(move |wanted| {
+                    let count = wanted.count.or(fixed).ok_or(Unclear::Number("count"))?;
+                    let law = self.law(count);
+                    law.map_err(|bad| Unclear::Rule(bad.to_string()))
+                }),
+            }
+        });
+        Kept::Shared {
+            seen,
+            // That of a leaky bucket does not tell its rate.
+            overridable: self.algorithm != Algorithm::LeakyBucket,
+        }
+    }
+
     fn rule(self, count: u64) -> Result<Rule, BadRule> {
         let Shape {
             algorithm,
@@ -124,14 +168,9 @@ impl Shape {
         conf: &One,
         (key, dry_run): (&Arc<KeySource>, bool),
         fixed: Option<u64>,
-        (owner, shared): (&str, bool),
+        (owner, kept): (&str, Kept),
     ) -> Told {
-        let within = match conf.scope {
-            Scope::Route => Within::Route(owner.strip_prefix("routes/").map(Into::into)),
-            Scope::Service => Within::Service,
-            Scope::Consumer => Within::Consumer,
-            Scope::Global => Within::Global,
-        };
+        let scoped = within(conf.scope, owner);
         let numbers = move |wanted: &engine::Wanted| {
             let count = wanted.count.or(fixed).ok_or(Unclear::Number("count"))?;
             if self.algorithm == Algorithm::Concurrency {
@@ -158,14 +197,10 @@ impl Shape {
             (_, None) => format!("{count} in {} s, {name}", conf.time_window),
         };
         Told {
-            kept: if shared {
-                Kept::Redis(None)
-            } else {
-                Kept::Here
-            },
+            kept,
             key: Arc::clone(key),
             expression: conf.key.as_str().into(),
-            within,
+            within: scoped,
             numbers: Box::new(numbers),
             limit: limit.into(),
             bound,
@@ -209,9 +244,13 @@ impl Limit {
             parts: conf.parts,
         };
         let count = Amount::build(&conf.count, 1, "count", out);
-        let whose = (bx.owner, is_shared);
-        let counts = shape.told(conf, (&key, dry_run), count.fixed(), whose);
         let shared = || Shared::new((conf, dry_run), bx.owner, all.gateways);
+        let scoped = within(conf.scope, bx.owner);
+        let kept = match is_shared {
+            true => shape.shared(all, bx, (&key, shared(), scoped, count.fixed())),
+            false => Kept::Here,
+        };
+        let counts = shape.told(conf, (&key, dry_run), count.fixed(), (bx.owner, kept));
         let mut limit = Limit {
             at,
             shared: is_shared.then(shared),

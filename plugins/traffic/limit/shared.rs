@@ -85,6 +85,16 @@ pub(super) struct Stores {
     split: bool,
 }
 
+/// Who counts for several gateways: the store that is configured, else the gateways themselves.
+pub(super) fn store_of(conf: &Conf, bx: &BuildCx<'_>) -> Option<Arc<dyn QuotaStore>> {
+    match &conf.store {
+        Some(redis) => redis
+            .central(bx)
+            .map(|central| central as Arc<dyn QuotaStore>),
+        None => bx.shared::<OwnerStore>().map(|owner| Arc::clone(&owner.0)),
+    }
+}
+
 /// What came of one limit of a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Said {
@@ -113,19 +123,9 @@ impl Stores {
         if modes().all(|(_, mode)| mode == Mode::Local) {
             return None;
         }
-        let (central, places) = match &conf.store {
-            Some(redis) => (
-                redis
-                    .central(bx)
-                    .map(|central| central as Arc<dyn QuotaStore>),
-                redis.places(bx, lockgate_quota::LONGEST_LIFE),
-            ),
-            None => (
-                bx.shared::<OwnerStore>().map(|owner| Arc::clone(&owner.0)),
-                None,
-            ),
-        };
-        let Some(store) = central else {
+        let redis = conf.store.as_ref();
+        let places = redis.and_then(|redis| redis.places(bx, lockgate_quota::LONGEST_LIFE));
+        let Some(store) = store_of(conf, bx) else {
             out.add(
                 "limits",
                 "a `mode` other than `local` needs a `store`, or gateways that count for each other",

@@ -217,37 +217,44 @@ impl KeySource {
     /// When it is not clear which is meant.
     pub(crate) fn named_text(&self, wanted: &Wanted) -> Result<(String, bool), Unclear> {
         if let Some(address) = wanted.address {
-            return Ok((address.to_canonical().to_string(), true));
+            return Ok((self.network(address).to_string(), true));
         }
         let values = wanted.values.as_slice();
         let unfit = |wanted| Unclear::Values {
             wanted,
             given: values.len(),
         };
+        let given = Given {
+            values,
+            next: Cell::new(0),
+        };
         let text = match &self.kind {
-            Kind::Address | Kind::Var(_) => match values {
-                [value] => value.clone(),
+            Kind::Address => {
+                let [value] = values else {
+                    return Err(unfit(1));
+                };
+                let address = value.parse().map_err(|_| Unclear::Address(value.clone()))?;
+                Some(self.network(address).to_string())
+            }
+            Kind::Var(_) => match values {
+                [value] => Some(value.clone()),
                 _ => return Err(unfit(1)),
             },
             Kind::Template(template) => {
-                let given = Given {
-                    values,
-                    next: Cell::new(0),
+                let text = if template.has_several_vars() {
+                    Joined::of(template, &given)
+                } else {
+                    let (text, found) = template.render_counted(&given);
+                    (found > 0).then_some(text)
                 };
-                let (text, found) = template.render_counted(&given);
-                match found {
-                    _ if given.next.get() != values.len() => return Err(unfit(given.next.get())),
-                    0 => return Err(Unclear::Empty),
+                match given.next.get() {
+                    wanted if wanted != values.len() => return Err(unfit(wanted)),
                     _ => text,
                 }
             }
-            Kind::Constant(text) => String::from_utf8_lossy(text).into_owned(),
+            Kind::Constant(text) => Some(String::from_utf8_lossy(text).into_owned()),
         };
-        if !matches!(self.kind, Kind::Address) {
-            return Ok((text, false));
-        }
-        let address: IpAddr = text.parse().map_err(|_| Unclear::Address(text))?;
-        Ok((address.to_canonical().to_string(), false))
+        text.map(|text| (text, false)).ok_or(Unclear::Empty)
     }
 
     /// The client's address as the key.

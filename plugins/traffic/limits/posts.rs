@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockgate_limit::{
-    About, Counted, Counts, Decision, Engine, Key, Later, Nanos, Post, SharedCount, Standing,
-    Unclear, Wanted,
+    self as limit, About, Counted, Counts, Decision, Engine, Key, Later, Nanos, Post, SharedCount,
+    Standing, Unclear, Wanted,
 };
 use lockgate_plugin::{BuildCx, Ctx};
 use lockgate_quota::{Away, Choice, Keeper, Law, Mode, QuotaStore, Situation};
@@ -46,7 +46,7 @@ impl Within {
     }
 
     /// As `limit` writes it into a key.
-    fn parts<'a>(&'a self, wanted: &'a Wanted) -> Result<[&'a str; 2], Unclear> {
+    pub(crate) fn parts<'a>(&'a self, wanted: &'a Wanted) -> Result<[&'a str; 2], Unclear> {
         let (route, service) = (wanted.route.as_deref(), wanted.service.as_deref());
         Ok(match self {
             Within::Limit => ["", ""],
@@ -74,41 +74,68 @@ impl Within {
 pub(crate) enum Kept {
     /// In this gateway.
     Here,
-    /// In a Redis, which is asked for every request; how it can be looked at.
-    Redis(Option<InRedis>),
+    /// Together with other gateways; how it can be looked at.
+    Shared {
+        seen: Option<InRedis>,
+        /// Whether requests go by overrides.
+        overridable: bool,
+    },
 }
 
 /// The law of a limit whose numbers somebody names.
 pub(crate) type Laws = Box<dyn Fn(&Wanted) -> Result<Law, Unclear> + Send + Sync>;
 
+/// Where in Redis a key is that somebody names.
+pub(crate) type Place = Box<dyn Fn(&Wanted) -> Result<String, Unclear> + Send + Sync>;
+
 /// A limit that is counted in Redis, to be looked at and reset.
 pub(crate) struct InRedis {
     pub(crate) store: Arc<dyn QuotaStore>,
-    pub(crate) key: Arc<KeySource>,
-    /// What tells its counts from those of other plugins.
-    pub(crate) owner: Box<str>,
-    /// And from those of other limits of the plugin.
-    pub(crate) rule: Box<str>,
-    /// Whether its keys are spread over the slots of a cluster.
-    pub(crate) spread: bool,
+    /// Who that is, as metrics call it.
+    pub(crate) name: Box<str>,
+    /// The key, as requests name it there.
+    pub(crate) place: Place,
     pub(crate) law: Laws,
 }
 
-impl InRedis {
-    /// The key, as requests name it there.
-    fn place(&self, wanted: &Wanted) -> Result<String, Unclear> {
-        let (text, is_address) = self.key.named_text(wanted)?;
-        let rule = match is_address {
-            true => store::address_rule(&self.rule),
-            false => Cow::Borrowed(&*self.rule),
-        };
-        Ok(store::key(&self.owner, &rule, &text, self.spread))
+/// What tells the counts of a limit of APISIX's in Redis from others.
+pub(crate) struct Whose {
+    pub(crate) owner: Box<str>,
+    pub(crate) rule: Box<str>,
+    /// Whether its keys are spread over the slots of a cluster.
+    pub(crate) spread: bool,
+}
+
+impl Whose {
+    pub(crate) fn place(self, key: &Arc<KeySource>) -> Place {
+        let key = Arc::clone(key);
+        Box::new(move |wanted| {
+            let (text, is_address) = key.named_text(wanted)?;
+            let rule = match is_address {
+                true => store::address_rule(&self.rule),
+                false => Cow::Borrowed(&*self.rule),
+            };
+            Ok(store::key(&self.owner, &rule, &text, self.spread))
+        })
     }
 }
 
 impl SharedCount for InRedis {
+    fn keeper(&self) -> limit::Keeper {
+        let calls = self.store.calls();
+        limit::Keeper {
+            id: Arc::as_ptr(&self.store).cast::<()>() as usize,
+            name: self.name.to_string(),
+            away: self.store.is_away(),
+            answered: calls.answered,
+            late: calls.late,
+            failed: calls.failed,
+            skipped: calls.skipped,
+        }
+    }
+
     fn standing<'a>(&'a self, wanted: &Wanted, now: Nanos) -> Result<Later<'a, Standing>, Unclear> {
-        let (key, law) = (self.place(wanted)?, (self.law)(wanted)?);
+        let (key, law) = ((self.place)(wanted)?, (self.law)(wanted)?);
         Ok(Box::pin(async move {
             let found = self.store.inspect(&key, law, now).await;
             let found = found.map_err(|away| why(&away))?;
@@ -124,7 +151,7 @@ impl SharedCount for InRedis {
     }
 
     fn reset<'a>(&'a self, wanted: &Wanted, now: Nanos) -> Result<Later<'a, bool>, Unclear> {
-        let key = self.place(wanted)?;
+        let key = (self.place)(wanted)?;
         Ok(Box::pin(async move {
             let reset = self.store.reset(&key, now).await;
             reset.map_err(|away| why(&away))
@@ -170,7 +197,7 @@ impl Counts for Told {
                 "it counts in this gateway's memory: no shared store is configured".to_owned(),
                 format!("{}, in each gateway", self.bound),
             ),
-            Kept::Redis(shared) => {
+            Kept::Shared { seen: shared, .. } => {
                 // Where the limit depends on the request there is no law for all.
                 let law = shared.as_ref().map(|s| (s.law)(&Wanted::default()));
                 let choice = law.and_then(Result::ok).map(asked);
@@ -178,7 +205,7 @@ impl Counts for Told {
                 let always = || format!("{}, for all gateways together", self.bound);
                 (
                     Mode::Exact,
-                    "its policy names a Redis, which is asked for every request".to_owned(),
+                    "a store is configured, which is asked for every request".to_owned(),
                     bound.unwrap_or_else(always),
                 )
             }
@@ -208,12 +235,19 @@ impl Counts for Told {
     fn shared(&self) -> Option<&dyn SharedCount> {
         match &self.kept {
             Kept::Here => None,
-            Kept::Redis(shared) => shared.as_ref().map(|shared| shared as &dyn SharedCount),
+            Kept::Shared { seen, .. } => seen.as_ref().map(|seen| seen as &dyn SharedCount),
         }
     }
 
     fn is_shared(&self) -> bool {
-        matches!(self.kept, Kept::Redis(_))
+        matches!(self.kept, Kept::Shared { .. })
+    }
+
+    fn takes_overrides(&self) -> bool {
+        match self.kept {
+            Kept::Here => true,
+            Kept::Shared { overridable, .. } => overridable,
+        }
     }
 }
 
@@ -256,7 +290,9 @@ pub(crate) fn explained(
     let about = post.counts().about();
     let dry = if about.dry_run { "; only counts" } else { "" };
     let standing = match asked {
-        _ if post.counts().is_shared() => "not looked at: it is counted in Redis".to_owned(),
+        _ if post.counts().is_shared() => {
+            "not looked at: it is counted together with other gateways".to_owned()
+        }
         None => "unknown".to_owned(),
         Some((key, counted)) => {
             let standing = engine.standing(&counted, key, now(engine, cx));

@@ -226,6 +226,24 @@ impl Store {
         Some(bx.states.get(("process", "limit", &key), places))
     }
 
+    /// Who that is, for people and metrics: from the configuration, without secrets.
+    pub(crate) fn name(&self) -> Box<str> {
+        let list = |nodes: &Option<Vec<String>>| nodes.as_deref().unwrap_or_default().join(",");
+        let text = match self.policy {
+            Policy::Local => "local".to_owned(),
+            Policy::Redis => {
+                let host = self.redis_host.as_deref().unwrap_or_default();
+                format!("redis {host}:{}/{}", self.redis_port, self.redis_database)
+            }
+            Policy::RedisCluster => format!("redis-cluster {}", list(&self.redis_cluster_nodes)),
+            Policy::RedisSentinel => {
+                let master = self.redis_master_name.as_deref().unwrap_or_default();
+                format!("redis-sentinel {master}/{}", self.redis_database)
+            }
+        };
+        text.into()
+    }
+
     fn deadline(&self) -> Duration {
         Duration::from_millis(match self.policy {
             Policy::RedisSentinel => self.redis_read_timeout,

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use lockgate_test_redis::Redis;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -366,4 +367,159 @@ pub(super) async fn commands(world: Arc<World>) -> Result<()> {
     }
     ensure!(gateway.stop().await?.success(), "the gateway failed");
     Ok(())
+}
+
+/// Limits in a Redis, looked at and reset there.
+pub(super) async fn in_redis(world: Arc<World>) -> Result<()> {
+    let port = world.ports.take()?;
+    let redis = tokio::task::spawn_blocking(move || Redis::start(port, &[])).await??;
+    let config = json!({ "deployment": { "role": "traditional" } });
+    let gateway = gateway(&world, "limits-in-redis", &config, json!({})).await?;
+    let echo = world.upstreams.address("echo")?.to_string();
+    let store = json!({ "policy": "redis", "redis_host": "127.0.0.1", "redis_port": port, "redis_timeout": 5_000, "rejected_code": 429 });
+    let with = |extra: Value| {
+        let mut conf = store.clone();
+        if let (Some(conf), Some(extra)) = (conf.as_object_mut(), extra.as_object()) {
+            conf.extend(extra.clone());
+        }
+        conf
+    };
+    let rules = json!([{ "key": "$remote_addr$http_none", "count": 2, "time_window": 600 }]);
+    let limits = [
+        (
+            "fixed",
+            "limit-count",
+            with(json!({ "count": 2, "time_window": 600 })),
+            "key=127.0.0.1",
+        ),
+        (
+            "sliding",
+            "limit-count",
+            with(
+                json!({ "count": 2, "time_window": 86_400, "window_type": "sliding", "key": "http_none" }),
+            ),
+            "address=127.0.0.1",
+        ),
+        (
+            "rules",
+            "limit-count",
+            with(json!({ "rules": rules })),
+            "key=127.0.0.1&key=",
+        ),
+        (
+            "rate",
+            "limit-req",
+            with(json!({ "rate": 0.001, "burst": 1, "nodelay": true, "key": "remote_addr" })),
+            "key=127.0.0.1",
+        ),
+    ];
+    let target = target(&gateway)?;
+    own_in_redis(&gateway, (&target, &echo), port).await?;
+    for (id, plugin, conf, key) in &limits {
+        let route = json!({ "uri": format!("/{id}"), "upstream": { "nodes": { &echo: 1 } }, "plugins": { *plugin: conf } });
+        let answer = gateway.admin("PUT", &format!("/routes/{id}"), &route).await;
+        wants(&answer, 201, id)?;
+        let path = format!("/{id}");
+        for status in [200, 200, 429] {
+            wants(&once(&target, &path).await, status, id)?;
+        }
+        let place = format!("/limits/routes/{id}/{plugin}/1?{key}");
+        let told = json_of(&gateway.own("GET", &place, &Value::Null).await)?;
+        let seen = [
+            &told["allowed"],
+            &told["used"],
+            &told["remaining"],
+            &told["mode"],
+        ];
+        ensure!(
+            seen == [&json!(2), &json!(2), &json!(0), &json!("exact")],
+            "{id}: {told}"
+        );
+        let reset = json_of(&gateway.own("DELETE", &place, &Value::Null).await)?;
+        ensure!(
+            (&reset["was_known"], &reset["gateways"]) == (&json!(true), &json!("all")),
+            "{id}: {reset}"
+        );
+        wants(&once(&target, &path).await, 200, "after a reset")?;
+    }
+    let metrics = |gateway: &Gateway| {
+        let page = gateway.address("prometheus").map(|address| Target {
+            address,
+            bind: None,
+            tls: None,
+        });
+        async move {
+            let answer = once(&page?, "/apisix/prometheus/metrics").await;
+            Ok::<_, anyhow::Error>(String::from_utf8_lossy(&answer.body).into_owned())
+        }
+    };
+    let label = format!("store=\"redis 127.0.0.1:{port}/0\"");
+    let text = metrics(&gateway).await?;
+    let there = format!("apisix_limit_breaker_state{{{label}}} 0");
+    ensure!(text.contains(&there), "{text}");
+    drop(redis);
+    // Away: the answer says so, and soon nobody asks.
+    let start = Instant::now();
+    let away = format!("apisix_limit_breaker_state{{{label}}} 1");
+    while !metrics(&gateway).await?.contains(&away) {
+        ensure!(start.elapsed() < LIMIT, "{}", metrics(&gateway).await?);
+        once(&target, "/fixed").await;
+    }
+    let place = "/limits/routes/fixed/limit-count/1?key=127.0.0.1";
+    wants(
+        &gateway.own("GET", place, &Value::Null).await,
+        503,
+        "without Redis",
+    )?;
+    wants(
+        &gateway.own("DELETE", place, &Value::Null).await,
+        503,
+        "without Redis",
+    )?;
+    ensure!(gateway.stop().await?.success(), "the gateway failed");
+    Ok(())
+}
+
+/// The same of `limit`, whose requests go by overrides in Redis, too.
+async fn own_in_redis(gateway: &Gateway, (target, echo): (&Target, &str), port: u16) -> Result<()> {
+    let limits = json!([
+        { "name": "client", "algorithm": "fixed_window", "count": 2, "time_window": 600, "mode": "exact" },
+        { "name": "both", "algorithm": "sliding_window", "count": 100, "time_window": 86_400, "mode": "exact", "key": "$remote_addr|$uri", "scope": "global" },
+    ]);
+    let store = json!({ "policy": "redis", "redis_host": "127.0.0.1", "redis_port": port, "redis_timeout": 5_000 });
+    let route = json!({ "uri": "/own", "upstream": { "nodes": { echo: 1 } },
+        "plugins": { "limit": { "limits": limits, "store": store } } });
+    let answer = gateway.admin("PUT", "/routes/own", &route).await;
+    wants(&answer, 201, "own limits")?;
+    for status in [200, 200, 429] {
+        wants(&once(target, "/own").await, status, "own limits")?;
+    }
+    let both = "/limits/routes/own/limit/both?key=127.0.0.1&key=/own";
+    let told = json_of(&gateway.own("GET", both, &Value::Null).await)?;
+    ensure!(
+        (&told["allowed"], &told["used"]) == (&json!(100), &json!(2)),
+        "{told}"
+    );
+    let place = "/limits/routes/own/limit/client?key=127.0.0.1";
+    let told = json_of(&gateway.own("GET", place, &Value::Null).await)?;
+    ensure!(
+        (&told["used"], &told["mode"]) == (&json!(2), &json!("exact")),
+        "{told}"
+    );
+    let body = json!({ "key": "127.0.0.1", "limit": 3, "until": from_now(600)? });
+    let answer = gateway
+        .own("PUT", "/limits/routes/own/limit/client/override", &body)
+        .await;
+    wants(&answer, 200, "an override in Redis")?;
+    for status in [200, 429] {
+        wants(&once(target, "/own").await, status, "with an override")?;
+    }
+    let told = json_of(&gateway.own("GET", place, &Value::Null).await)?;
+    ensure!(
+        (&told["allowed"], &told["used"]) == (&json!(3), &json!(3)),
+        "{told}"
+    );
+    let reset = json_of(&gateway.own("DELETE", place, &Value::Null).await)?;
+    ensure!(reset["gateways"] == "all", "{reset}");
+    wants(&once(target, "/own").await, 200, "after a reset")
 }
