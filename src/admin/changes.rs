@@ -106,7 +106,7 @@ impl Admin {
         let corpus = match (&given, &self.recent) {
             (Some(lines), _) => Corpus::of_lines("given", lines.iter().map(String::as_str)),
             (None, Some(recent)) => {
-                let lines: Vec<String> = recent.samples().iter().map(Sample::line).collect();
+                let lines: Vec<String> = recent.samples().iter().map(Sample::question).collect();
                 Corpus::of_lines("recent", lines.iter().map(String::as_str))
             }
             (None, None) => Corpus::default(),
@@ -317,6 +317,7 @@ impl Admin {
             json!({
                 "time": history::time(sample.at),
                 "request": sample.line(),
+                "headers": sample.fields,
                 "route": sample.route,
                 "status": sample.status,
             })

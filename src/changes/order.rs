@@ -20,6 +20,7 @@ use serde_json::{Map, Value};
 use super::layout::{Format, Ids, document, is_storable};
 use crate::config::kind::{Key, Kind};
 use crate::config::resource::Id;
+use crate::explain::Asked;
 
 /// The longest comment: a line or two.
 const LONGEST_COMMENT: usize = 1000;
@@ -41,7 +42,7 @@ pub struct Order {
     pub comment: Option<String>,
     /// Whether it goes back by itself.
     pub confirm: Option<Confirm>,
-    /// Requests to look at, one a line.
+    /// Requests to look at, one a line; JSON where more is said than method and URL.
     pub requests: Option<Vec<String>>,
 }
 
@@ -321,7 +322,7 @@ fn requests(map: &Map<String, Value>, out: &mut Problems) -> Option<Vec<String>>
     let Value::Array(list) = value else {
         out.add(
             "requests",
-            "expected a list of lines: `GET http://a.test/b`",
+            "expected a list: of lines, `GET http://a.test/b`, or of objects, as `explain` takes them",
         );
         return None;
     };
@@ -331,9 +332,14 @@ fn requests(map: &Map<String, Value>, out: &mut Problems) -> Option<Vec<String>>
     }
     let mut lines = Vec::with_capacity(list.len());
     for (at, item) in list.iter().enumerate() {
-        match item.as_str() {
-            Some(line) => lines.push(line.to_owned()),
-            None => out.add(&format!("requests[{at}]"), "expected a text"),
+        let place = format!("requests[{at}]");
+        match item {
+            Value::String(line) => lines.push(line.clone()),
+            Value::Object(_) => match serde_json::from_value::<Asked>(item.clone()) {
+                Ok(_) => lines.push(item.to_string()),
+                Err(error) => out.add(&place, error.to_string()),
+            },
+            _ => out.add(&place, "expected a line, or an object with `url`"),
         }
     }
     Some(lines)

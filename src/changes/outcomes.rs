@@ -18,7 +18,7 @@ use crate::config::keyring::Keyring;
 use crate::config::kind::Kind;
 use crate::config::snapshot::Snapshot;
 use crate::config::source::store::resources;
-use crate::explain::{self, Asked, Explanation, From, Runs, explain};
+use crate::explain::{self, Asked, Explanation, From, MAX_QUESTION, Runs, explain};
 use crate::router::Mode;
 use crate::store::Listing;
 
@@ -50,7 +50,8 @@ pub struct Corpus {
 }
 
 impl Corpus {
-    /// From lines such as `GET http://a.test/b`, the method being GET where there is none.
+    /// From lines such as `GET http://a.test/b`, the method being GET where there is none; or JSON, as
+    /// `explain` takes it: `{"url": "http://a.test/b", "headers": [["x-env", "beta"]], "consumer": "ann"}`.
     pub fn of_lines<'a>(source: &'static str, lines: impl IntoIterator<Item = &'a str>) -> Corpus {
         let mut corpus = Corpus {
             source,
@@ -67,7 +68,7 @@ impl Corpus {
                 None => {
                     known.insert(line, corpus.asked.len());
                     match asked(line) {
-                        Ok(asked) => corpus.asked.push((asked, line.to_owned(), 1)),
+                        Ok((asked, called)) => corpus.asked.push((asked, called, 1)),
                         Err(why) => {
                             known.remove(line);
                             corpus.skip(at, line, &why);
@@ -81,7 +82,11 @@ impl Corpus {
 
     fn skip(&mut self, at: usize, line: &str, why: &str) {
         if self.skipped.len() < MOST_SKIPPED {
-            let line: String = line.chars().take(200).collect();
+            // What is not understood may have a secret anywhere.
+            let line = match line.starts_with('{') {
+                true => "{...}".to_owned(),
+                false => line.chars().take(200).collect(),
+            };
             self.skipped
                 .push(json!({ "line": at + 1, "request": line, "why": why }));
         } else {
@@ -95,8 +100,16 @@ impl Corpus {
     }
 }
 
-/// A request as it is written in a line.
-fn asked(line: &str) -> Result<Asked, String> {
+/// A request as it is written in a line, and what it is called where it is told.
+fn asked(line: &str) -> Result<(Asked, String), String> {
+    if line.starts_with('{') {
+        if line.len() > MAX_QUESTION {
+            return Err(format!("it is longer than {MAX_QUESTION} bytes"));
+        }
+        let asked: Asked = serde_json::from_str(line).map_err(|e| e.to_string())?;
+        let called = called(&asked);
+        return Ok((asked, called));
+    }
     let mut words = line.split_whitespace();
     let (method, url) = match (words.next(), words.next(), words.next()) {
         (Some(url), None, _) => ("GET", url),
@@ -114,7 +127,31 @@ fn asked(line: &str) -> Result<Asked, String> {
         // As logs have it: host and path.
         false => format!("http://{url}"),
     };
-    Ok(Asked::new(method, &url))
+    Ok((Asked::new(method, &url), line.to_owned()))
+}
+
+/// A described request without what may be secret: the values of its header fields, and its body.
+fn called(asked: &Asked) -> String {
+    let Asked {
+        method,
+        url,
+        headers,
+        from,
+        sni,
+        consumer,
+        body,
+    } = asked;
+    let mut with: Vec<String> = headers.iter().map(|(name, _)| name.clone()).collect();
+    let named =
+        |what: &str, text: &Option<String>| text.as_ref().map(|text| format!("{what} {text}"));
+    with.extend(named("from", from));
+    with.extend(named("SNI", sni));
+    with.extend(named("consumer", consumer));
+    with.extend(body.as_ref().map(|_| "a body".to_owned()));
+    match with.is_empty() {
+        true => format!("{method} {url}"),
+        false => format!("{method} {url} (with {})", with.join(", ")),
+    }
 }
 
 impl Trial {

@@ -24,6 +24,7 @@ use super::compile::plan::{Instances, Level, Plan};
 use super::consumers::ConsumerTable;
 use super::decode::{Resource, decode, fingerprint};
 use super::kind::{Key, Kind};
+use super::looked_at::LookedAt;
 use super::resource::{Ssl, Upstream as UpstreamResource};
 use super::snapshot::Snapshot;
 use crate::pace::Pace;
@@ -90,6 +91,7 @@ pub struct Graph {
     ssls: Vec<(Arc<str>, Vec<String>, Arc<SniEntry>)>,
     /// Certificates that nodes are shown.
     certs: ClientCerts,
+    looked_at: LookedAt,
     /// Who refers to a resource.
     users: FxHashMap<Key, BTreeSet<Key>>,
     /// The rank of the last route.
@@ -141,6 +143,7 @@ impl Graph {
             global_rules: Arc::default(),
             consumers: ConsumerTable::default(),
             tls: Arc::default(),
+            looked_at: Arc::new([]),
             match_reads_body: false,
             consumers_read_body: false,
         };
@@ -158,6 +161,7 @@ impl Graph {
             global_rules: BTreeMap::new(),
             ssls: Vec::new(),
             certs: ClientCerts::default(),
+            looked_at: LookedAt::default(),
             users: FxHashMap::default(),
             last_rank: 0,
             version: 0,
@@ -314,6 +318,7 @@ impl Graph {
         match taken {
             Ok(()) => {
                 self.warn_of_unknown(&key, &mut applied.warnings);
+                self.looked_at.learn(raw);
                 self.prints.insert(key.clone(), print);
                 applied.changed.push(key);
             }
@@ -604,6 +609,7 @@ impl Graph {
         }
         self.snapshot.match_reads_body = self.body_readers > 0;
         self.snapshot.consumers_read_body = !self.body_reading_consumers.is_empty();
+        self.snapshot.looked_at = Arc::clone(self.looked_at.fields());
         self.snapshot.revision += 1;
         applied.snapshot = Some(self.snapshot());
     }

@@ -14,6 +14,7 @@ pub mod graph;
 pub mod keeper;
 pub mod keyring;
 pub mod kind;
+pub mod looked_at;
 pub mod report;
 pub mod resource;
 pub mod snapshot;

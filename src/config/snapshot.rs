@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::{ArcSwap, Guard};
-use lockgate_plugin::{ConsumerCredential, RouteInfo};
+use lockgate_plugin::{ConsumerCredential, HeaderKey, RouteInfo};
 
 use super::compile::plan::{Instance, Instances, Level, Plan};
 use super::consumers::{ConsumerPlugins, ConsumerTable};
@@ -27,6 +27,8 @@ pub struct Snapshot {
     pub consumers: ConsumerTable,
     /// Certificates by server name.
     pub tls: Arc<SniTable>,
+    /// Header fields that the configuration looks at.
+    pub looked_at: Arc<[HeaderKey]>,
     /// Whether some route's `vars` look into the request body, which then has to be read first.
     pub match_reads_body: bool,
     /// Whether a plugin of some consumer or group looks into the request body. Who the consumer

@@ -2,7 +2,8 @@
 //! a change waits for its confirmation.
 //!
 //! Of a request its method, host and path are kept, the names of its query's arguments without their
-//! values, the route that took it and the status; no header, no body, no address. At most one in ten
+//! values, the header fields that the configuration looks at and that hold no secret
+//! ([`LookedAt`](crate::config::looked_at::LookedAt)), the route that took it and the status; no body, no address. At most one in ten
 //! milliseconds is taken, so a busy gateway samples and a quiet one keeps everything. To a request that is
 //! not taken it is two loads of memory that nobody writes to.
 
@@ -12,8 +13,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
-use lockgate_plugin::ReqView;
 use lockgate_plugin::request::Work;
+use lockgate_plugin::{HeaderKey, ReqView};
 
 /// Between two requests that are kept.
 const STEP: Duration = Duration::from_millis(10);
@@ -33,6 +34,10 @@ pub struct Recent {
     count: ArcSwapOption<Count>,
 }
 
+/// The longest value of a field that is kept, and how many fields.
+const LONGEST_VALUE: usize = 256;
+const MOST_FIELDS: usize = 8;
+
 /// A request that was kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sample {
@@ -44,6 +49,8 @@ pub struct Sample {
     pub host: Box<str>,
     /// The path, and the names of arguments.
     pub target: Box<str>,
+    /// Header fields, of those that the configuration looks at.
+    pub fields: Box<[(Box<str>, Box<str>)]>,
     /// The route that took it.
     pub route: Option<Arc<str>>,
     /// What was answered.
@@ -54,6 +61,15 @@ impl Sample {
     /// As a line: `GET http://a.test/b?c=`.
     pub fn line(&self) -> String {
         format!("{} http://{}{}", self.method, self.host, self.target)
+    }
+
+    /// As a request to try changes on: with its header fields, where it has any, as JSON.
+    pub fn question(&self) -> String {
+        if self.fields.is_empty() {
+            return self.line();
+        }
+        let url = format!("http://{}{}", self.host, self.target);
+        serde_json::json!({ "method": self.method, "url": url, "headers": self.fields }).to_string()
     }
 }
 
@@ -122,7 +138,7 @@ impl Recent {
     }
 
     /// A request was answered.
-    pub fn note(&self, req: &dyn ReqView, work: &Work) {
+    pub fn note(&self, req: &dyn ReqView, work: &Work, looked_at: &[HeaderKey]) {
         if self.counts.load(Ordering::Relaxed)
             && let Some(count) = &*self.count.load()
         {
@@ -142,12 +158,12 @@ impl Recent {
             .next
             .compare_exchange(next, after, Ordering::Relaxed, Ordering::Relaxed);
         if won.is_ok() {
-            self.keep(req, work);
+            self.keep(req, work, looked_at);
         }
     }
 
-    fn keep(&self, req: &dyn ReqView, work: &Work) {
-        let Some(sample) = sample(req, work) else {
+    fn keep(&self, req: &dyn ReqView, work: &Work, looked_at: &[HeaderKey]) {
+        let Some(sample) = sample(req, work, looked_at) else {
             return;
         };
         // Whoever reads the list holds it for a moment: this request is not worth waiting.
@@ -212,7 +228,7 @@ impl Count {
 }
 
 /// `None` for what is too long or no text: a part of it would be another request.
-fn sample(req: &dyn ReqView, work: &Work) -> Option<Sample> {
+fn sample(req: &dyn ReqView, work: &Work, looked_at: &[HeaderKey]) -> Option<Sample> {
     let target = std::str::from_utf8(req.target()).ok()?;
     let host = std::str::from_utf8(req.authority()).ok()?;
     if target.len() > LONGEST_TARGET || host.len() > LONGEST_HOST {
@@ -224,9 +240,25 @@ fn sample(req: &dyn ReqView, work: &Work) -> Option<Sample> {
         method: req.method().into(),
         host: host.into(),
         target: without_values(target).into(),
+        fields: fields(req, looked_at),
         route: work.route.as_ref().map(|route| Arc::clone(&route.id)),
         status: work.status,
     })
+}
+
+/// The fields that are looked at and there. One that is too long or no text is left out.
+fn fields(req: &dyn ReqView, looked_at: &[HeaderKey]) -> Box<[(Box<str>, Box<str>)]> {
+    let field = |key: &HeaderKey| {
+        let value = req
+            .header(key)
+            .filter(|value| value.len() <= LONGEST_VALUE)?;
+        Some((key.lower().into(), std::str::from_utf8(value).ok()?.into()))
+    };
+    looked_at
+        .iter()
+        .filter_map(field)
+        .take(MOST_FIELDS)
+        .collect()
 }
 
 /// A target whose arguments have lost their values: they may be secrets.

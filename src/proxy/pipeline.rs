@@ -405,7 +405,7 @@ impl Exchange {
             });
         }
         if let Some(recent) = &core.recent {
-            recent.note(req, &self.work);
+            recent.note(req, &self.work, &self.bound.snap.looked_at);
         }
         if let Some(log) = &core.access_log {
             log.write(&Lookup {

@@ -66,8 +66,9 @@ pub struct Plan {
     /// Compares two files instead, without a gateway: the configuration to be.
     #[arg(long, requires = "from")]
     to: Option<PathBuf>,
-    /// Requests to try, one a line: `GET http://shop.test/cart`. Without it, those that the gateway
-    /// saw lately.
+    /// Requests to try, one a line: `GET http://shop.test/cart`, or JSON with `url` and any of
+    /// `method`, `headers`, `from`, `sni`, `consumer`, `body`. Without it, those that the gateway saw
+    /// lately.
     #[arg(long)]
     requests: Option<PathBuf>,
     #[command(flatten)]
