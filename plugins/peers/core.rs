@@ -14,13 +14,14 @@ use tokio::sync::{mpsc, watch};
 
 use crate::figures::Tallies;
 use crate::frame::{Question, Reply};
-use crate::ledger::{Asked, Leaving, Ledger};
+use crate::kept::Part;
+use crate::ledger::{Asked, Ledger};
 use crate::members::{Members, Roll, View};
 use crate::place::KeyId;
 
 /// Changes of who owns what that wait to be told to others. There are few, and more than that are lost:
 /// the new owners then begin as after a crash.
-const MOST_MOVES: usize = 64;
+pub(crate) const MOST_MOVES: usize = 64;
 
 /// See the module.
 pub(crate) struct Core {
@@ -33,6 +34,8 @@ pub(crate) struct Core {
     /// Numbers for whoever watches.
     pub(crate) tallies: Tallies,
     clock: Clock,
+    /// What the last part was called that leaves.
+    last_part: AtomicU64,
     members: Mutex<Members>,
     view: ArcSwap<View>,
     turned: watch::Sender<u64>,
@@ -54,7 +57,9 @@ pub(crate) struct Move {
     /// What is acted by now.
     pub(crate) view: Arc<View>,
     /// Counts that go elsewhere.
-    pub(crate) leaving: Vec<Leaving>,
+    pub(crate) leaving: Vec<Part>,
+    /// When.
+    pub(crate) at: Instant,
     /// Whether nothing was ever counted here before.
     pub(crate) fresh: bool,
 }
@@ -92,6 +97,7 @@ impl Core {
                     .duration_since(UNIX_EPOCH)
                     .unwrap_or_default(),
             },
+            last_part: AtomicU64::new(0),
             view: ArcSwap::new(Arc::clone(members.view())),
             members: Mutex::new(members),
             turned: watch::Sender::new(0),
@@ -149,8 +155,8 @@ impl Core {
 
     /// A peer acts by this epoch.
     pub(crate) fn hear(&self, epoch: u64) {
-        // Nearly always known.
-        if epoch > self.view.load().epoch() {
+        // Nearly always known. Where nobody comes or goes it means nothing.
+        if !self.fixed && epoch > self.view.load().epoch() {
             self.highest.fetch_max(epoch, Ordering::AcqRel);
             self.act(|members, now| members.hear(epoch, now));
         }
@@ -173,24 +179,27 @@ impl Core {
         }
         let view = Arc::clone(members.view());
         let fresh = self.ledger.is_fresh();
-        let leaving = self.ledger.turn(&old, &view, self.fixed, self.now());
+        let leaving = self.ledger.turn(&old, &view, self.now());
         self.view.store(Arc::clone(&view));
         // Under the lock: in the order in which it was acted.
-        let moved = leaving
-            .iter()
-            .map(|leaving| leaving.part.keys.len() as u64)
-            .sum();
+        let moved = leaving.iter().map(|part| part.keys.len() as u64).sum();
         self.tallies.handed_over.fetch_add(moved, Ordering::Relaxed);
         if self
             .moves
             .try_send(Move {
-                view,
+                view: Arc::clone(&view),
                 leaving,
                 fresh,
+                at: Instant::now(),
             })
             .is_err()
         {
             tracing::warn!("peers come and go too fast: counts of some limits are lost");
+        }
+        if view.epoch() < old.epoch() {
+            // etcd has been restored: what was said of epochs means others now.
+            self.highest.store(view.epoch(), Ordering::Release);
+            self.said().clear();
         }
         drop(members);
         self.turned.send_modify(|n| *n = n.wrapping_add(1));
@@ -240,20 +249,32 @@ impl Core {
     }
 
     /// Counts of others come here.
-    pub(crate) fn take_over(&self, epoch: u64, parts: Vec<crate::kept::Part>) -> Reply {
+    pub(crate) fn take_over(&self, node: u64, epoch: u64, sent: Micros, parts: Vec<Part>) -> Reply {
         self.hear(epoch);
         if self.view.load().epoch() < epoch {
             return Reply::Later;
         }
         let keys = parts.iter().map(|part| part.keys.len() as u64).sum();
         self.tallies.taken_over.fetch_add(keys, Ordering::Relaxed);
-        self.ledger.take_over(parts, self.now())
+        self.ledger.take_over(node, parts, (sent, self.now()))
+    }
+
+    /// What to call a part that leaves.
+    pub(crate) fn next_part(&self) -> u64 {
+        self.last_part.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// A peer has handed over everything by this epoch.
-    pub(crate) fn is_done(&self, name: &str, run: u64, epoch: u64, fresh: bool) {
+    pub(crate) fn is_done(&self, name: &str, run: u64, epoch: u64, fresh: bool) -> Reply {
         self.hear(epoch);
-        let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.view.load().epoch() < epoch {
+            // After etcd was restored there is no such epoch any more.
+            return Reply::Later;
+        }
+        if self.fixed {
+            return Reply::Done(true);
+        }
+        let mut done = self.said();
         let said = Said { run, epoch, fresh };
         // Of those that take part: there are no others here.
         let last = done.entry(name.to_owned()).or_insert(said);
@@ -262,12 +283,13 @@ impl Core {
         }
         drop(done);
         self.settle_expected();
+        Reply::Done(true)
     }
 
     /// What is expected does not come when all have said that nothing more does.
     fn settle_expected(&self) {
         let view = self.view.load();
-        let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut done = self.said();
         done.retain(|name, _| view.roll.node(name).is_some());
         let others = view.roll.nodes.iter().filter(|node| node.name != self.name);
         let said: Option<Vec<Said>> = others
@@ -279,16 +301,33 @@ impl Core {
         drop(done);
         if let Some(said) = said {
             let nobody_counted = self.ledger.is_fresh() && said.iter().all(|said| said.fresh);
-            self.ledger.all_came(nobody_counted, self.now());
+            self.ledger
+                .all_came(view.epoch(), nobody_counted, self.now());
         }
     }
 
-    /// A peer knew another start of this gateway.
-    pub(crate) fn was_known(&self, run: u64) {
-        // Where membership changes this is told by it.
-        if self.fixed && run != 0 && run != self.run {
-            self.ledger.doubt(self.now());
+    /// A peer knew this start of this gateway before; 0 for none.
+    pub(crate) fn was_known(&self, name: &str, run: u64) {
+        if !self.fixed {
+            // Where membership changes this is told by it.
+            return;
         }
+        if run != 0 && run != self.run {
+            self.ledger.doubt(self.now());
+            return;
+        }
+        // Nobody hands anything over here. That this is the first start is all that is waited for.
+        let said = Said {
+            run: 0,
+            epoch: self.view.load().epoch(),
+            fresh: true,
+        };
+        self.said().insert(name.to_owned(), said);
+        self.settle_expected();
+    }
+
+    fn said(&self) -> MutexGuard<'_, HashMap<String, Said>> {
+        self.done.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn members(&self) -> MutexGuard<'_, Members> {

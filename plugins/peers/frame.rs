@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use lockgate_quota::{Ask, Grant, Law, Outcome, Standing, Verdict};
+use lockgate_quota::{Ask, Grant, Law, Micros, Outcome, Standing, Verdict};
 use smallvec::SmallVec;
 
 use crate::kept::{Part, read_parts, write_parts};
@@ -48,8 +48,8 @@ pub enum Frame {
     Asks {
         /// Of the sender.
         epoch: u64,
-        /// Each with its number, by which it is answered.
-        asks: Vec<(u64, Question)>,
+        /// At most [`MOST_ASKS`].
+        asks: Vec<Put>,
     },
     /// Answers, in any order.
     Answers {
@@ -58,6 +58,17 @@ pub enum Frame {
         /// By the questions' numbers.
         answers: Vec<(u64, Reply)>,
     },
+}
+
+/// A question on its way.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Put {
+    /// By which it is answered.
+    pub number: u64,
+    /// For how long anybody waits for that: nobody is charged later.
+    pub within: Duration,
+    /// What is asked.
+    pub question: Question,
 }
 
 /// One limit of one request.
@@ -79,13 +90,20 @@ pub enum Question {
     /// To charge all or none.
     Check(SmallVec<[Charged; 2]>),
     /// To charge or give back afterwards: how much more, and to what it was charged.
-    Settle(SmallVec<[(Charged, i64, u64); 2]>),
+    Settle(Charged, i64, u64),
     /// Where a limit stands.
     Look(KeyId, Law),
     /// To forget a key.
     Forget(KeyId),
-    /// To take over counts, by the epoch that says so.
-    Hand(u64, Vec<Part>),
+    /// To take over counts.
+    Hand {
+        /// By which the other side owns them.
+        epoch: u64,
+        /// The sender's time.
+        sent: Micros,
+        /// The counts.
+        parts: Vec<Part>,
+    },
     /// To know that all has come that the sender had by this epoch and has no more; and whether it had
     /// never counted anything: where nobody has, nothing is lost.
     Done(u64, bool),
@@ -126,9 +144,10 @@ impl Frame {
                 out.byte(1);
                 out.number(*epoch);
                 out.number(asks.len() as u64);
-                for (number, question) in asks {
-                    out.number(*number);
-                    question.write(&mut out);
+                for ask in asks {
+                    out.number(ask.number);
+                    out.number(micros(ask.within));
+                    ask.question.write(&mut out);
                 }
             }
             Frame::Answers { epoch, answers } => {
@@ -169,11 +188,11 @@ impl Frame {
             }
             1 => Frame::Asks {
                 epoch: read.number()?,
-                asks: each(&mut read, Question::read)?,
+                asks: each(&mut read, Put::read)?,
             },
             2 => Frame::Answers {
                 epoch: read.number()?,
-                answers: each(&mut read, Reply::read)?,
+                answers: each(&mut read, |read| Ok((read.number()?, Reply::read(read)?)))?,
             },
             word => return Err(Bad::Word(word)),
         };
@@ -188,11 +207,19 @@ impl Frame {
 fn each<T>(
     read: &mut Reader<'_>,
     one: impl Fn(&mut Reader<'_>) -> Result<T, Bad>,
-) -> Result<Vec<(u64, T)>, Bad> {
+) -> Result<Vec<T>, Bad> {
     let count = read.count(MOST_ASKS)?;
-    (0..count)
-        .map(|_| Ok((read.number()?, one(read)?)))
-        .collect()
+    (0..count).map(|_| one(read)).collect()
+}
+
+impl Put {
+    fn read(read: &mut Reader<'_>) -> Result<Put, Bad> {
+        Ok(Put {
+            number: read.number()?,
+            within: read_duration(read)?,
+            question: Question::read(read)?,
+        })
+    }
 }
 
 impl Question {
@@ -213,14 +240,11 @@ impl Question {
                 out.number(charges.len() as u64);
                 charges.iter().for_each(|charge| charge.write(out));
             }
-            Question::Settle(settled) => {
+            Question::Settle(charge, more, mark) => {
                 out.byte(2);
-                out.number(settled.len() as u64);
-                for (charge, more, mark) in settled {
-                    charge.write(out);
-                    out.signed((*more).clamp(-(MOST as i64), MOST as i64));
-                    out.number(*mark);
-                }
+                charge.write(out);
+                out.signed((*more).clamp(-(MOST as i64), MOST as i64));
+                out.number(*mark);
             }
             Question::Look(key, law) => {
                 out.byte(3);
@@ -231,9 +255,9 @@ impl Question {
                 out.byte(4);
                 out.key(*key);
             }
-            Question::Hand(epoch, parts) => {
+            Question::Hand { epoch, sent, parts } => {
                 out.byte(5);
-                out.number(*epoch);
+                out.numbers([*epoch, (*sent).min(MOST)]);
                 write_parts(parts, out);
             }
             Question::Done(epoch, fresh) => {
@@ -269,20 +293,20 @@ impl Question {
                 Question::Check(charges.collect::<Result<_, Bad>>()?)
             }
             2 => {
-                let count = read.count(MOST_CHARGES)?;
-                let settled = (0..count).map(|_| {
-                    let charge = Charged::read(read)?;
-                    let more = read.signed()?;
-                    if more.unsigned_abs() > MOST {
-                        return Err(Bad::Number);
-                    }
-                    Ok((charge, more, read.number()?))
-                });
-                Question::Settle(settled.collect::<Result<_, Bad>>()?)
+                let charge = Charged::read(read)?;
+                let more = read.signed()?;
+                if more.unsigned_abs() > MOST {
+                    return Err(Bad::Number);
+                }
+                Question::Settle(charge, more, read.number()?)
             }
             3 => Question::Look(read.key()?, read_law(read)?),
             4 => Question::Forget(read.key()?),
-            5 => Question::Hand(read.number()?, read_parts(read)?),
+            5 => Question::Hand {
+                epoch: read.number()?,
+                sent: bounded(read)?,
+                parts: read_parts(read)?,
+            },
             6 => Question::Done(read.number()?, flag(read)?),
             word => return Err(Bad::Word(word)),
         })

@@ -1,6 +1,7 @@
 //! Counts on their way from one gateway to another, and how a count begins whose keeper is gone.
 //!
-//! Times are told as how long from now, so that clocks need not agree.
+//! A key goes on by the clock that it was first counted by, wherever it is counted: what was charged to a
+//! window is given back to that window after any number of moves, though clocks differ by hours.
 
 use std::collections::VecDeque;
 
@@ -25,72 +26,42 @@ pub struct Kept {
     pub law: Law,
     /// What was counted.
     pub account: Account,
+    /// By how much its clock is ahead of the clock where it is counted now, in microseconds.
+    pub ahead: i64,
 }
 
-/// Counts of one partition.
+/// Counts of one partition, or some of them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Part {
     /// Which.
     pub partition: u16,
+    /// What the sender calls it: it may come twice, and counts once.
+    pub number: u64,
     /// Whether more of it follows.
     pub more: bool,
-    /// The counts, with times from now on instead of times.
+    /// Since when counts of it are lost, if some are, by the sender's clock.
+    pub lost: Option<Micros>,
+    /// The counts.
     pub keys: Vec<(KeyId, Kept)>,
 }
 
 impl Kept {
-    /// For the way: times become how long from now.
-    pub fn packed(mut self, now: Micros) -> Kept {
-        let left = |at: Micros| at.saturating_sub(now);
-        let account = &mut self.account;
-        account.end = left(account.end);
-        account.holders.retain_mut(|held| {
-            held.ends = left(held.ends);
-            held.ends > 0
-        });
-        let window = window(self.law);
-        match &mut account.count {
-            Count::Nothing => {}
-            Count::Fixed { end, .. } => *end = left(*end),
-            Count::Sliding { number, .. } => *number = (now / window).saturating_sub(*number),
-            Count::Log(times) => {
-                // Of what is past: how long ago.
-                for time in times.iter_mut() {
-                    *time = now.saturating_sub(*time);
-                }
-            }
-            Count::Bucket { due } => *due = (*due - now as f64).max(0.0),
-        }
-        self
+    /// The time by its clock.
+    pub fn time(&self, now: Micros) -> Micros {
+        now.saturating_add_signed(self.ahead)
     }
 
-    /// And back again, by the clock of who takes it over.
-    pub fn unpacked(mut self, now: Micros) -> Kept {
-        let at = |left: Micros| now.saturating_add(left);
-        let account = &mut self.account;
-        if account.end > 0 {
-            account.end = at(account.end);
-        }
-        for held in &mut account.holders {
-            held.ends = at(held.ends);
-        }
-        let window = window(self.law);
-        match &mut account.count {
-            Count::Nothing => {}
-            Count::Fixed { end, .. } => *end = at(*end),
-            Count::Sliding { number, .. } => *number = (now / window).saturating_sub(*number),
-            Count::Log(times) => {
-                for time in times.iter_mut() {
-                    *time = now.saturating_sub(*time);
-                }
-            }
-            Count::Bucket { due } => *due += now as f64,
-        }
+    /// Sent by a clock that showed `sent`, and here by one that shows `now`. What it took on its way makes
+    /// windows so much longer, and never shorter.
+    pub fn arrived(mut self, sent: Micros, now: Micros) -> Kept {
+        self.ahead = apart(self.ahead, sent, now);
         self
     }
 
     /// What another gateway counted joins what was counted here in the meantime: all of it counts.
-    pub fn join(&mut self, other: Kept) {
+    pub fn join(&mut self, other: Kept, now: Micros) {
+        let other = other.by_clock(self.ahead);
+        let (law, now) = (self.law, self.time(now));
         let (mine, its) = (&mut self.account, other.account);
         for held in its.holders {
             match mine.holders.iter_mut().find(|h| h.node == held.node) {
@@ -99,38 +70,44 @@ impl Kept {
                 None => mine.holders.push(held),
             }
         }
+        if mine.holders.len() > MOST_HOLDERS {
+            // Those that end last.
+            mine.holders
+                .sort_unstable_by_key(|held| std::cmp::Reverse(held.ends));
+            mine.holders.truncate(MOST_HOLDERS);
+        }
         mine.before = mine.before.max(its.before);
         mine.end = mine.end.max(its.end);
-        match (&mut mine.count, its.count) {
-            (Count::Fixed { end, used }, Count::Fixed { end: e, used: u }) => {
-                *end = (*end).max(e);
-                *used = used.saturating_add(u);
-            }
-            (
-                Count::Sliding {
-                    number,
-                    before,
-                    count,
-                },
-                Count::Sliding {
-                    number: n,
-                    before: b,
-                    count: c,
-                },
-            ) if *number == n => {
-                *before = before.saturating_add(b);
-                *count = count.saturating_add(c);
-            }
-            (Count::Log(times), Count::Log(others)) => {
-                let mut all: Vec<Micros> = times.drain(..).chain(others).collect();
-                all.sort_unstable();
-                let most = all.len().min(MOST_TIMES);
-                *times = all.split_off(all.len() - most).into();
-            }
-            (Count::Bucket { due }, Count::Bucket { due: d }) => *due = due.max(d),
-            (mine @ Count::Nothing, its) => *mine = its,
-            _ => {}
+        mine.count = both(law, std::mem::take(&mut mine.count), its.count, now);
+    }
+
+    /// The same, by another clock.
+    fn by_clock(mut self, ahead: i64) -> Kept {
+        let by = ahead.saturating_sub(self.ahead);
+        self.ahead = ahead;
+        if by == 0 {
+            return self;
         }
+        let at = |time: Micros| time.saturating_add_signed(by);
+        let account = &mut self.account;
+        if account.end > 0 {
+            account.end = at(account.end);
+        }
+        for held in &mut account.holders {
+            held.ends = at(held.ends);
+        }
+        let length = window(self.law);
+        match &mut account.count {
+            Count::Nothing => {}
+            Count::Fixed { end, .. } => *end = at(*end),
+            // By the middle of the window.
+            Count::Sliding { number, .. } => {
+                *number = at(number.saturating_mul(length).saturating_add(length / 2)) / length;
+            }
+            Count::Log(times) => times.iter_mut().for_each(|time| *time = at(*time)),
+            Count::Bucket { due } => *due = (*due + by as f64).max(0.0),
+        }
+        self
     }
 
     /// About what it takes, in bytes.
@@ -144,6 +121,7 @@ impl Kept {
 
     fn write(&self, out: &mut Writer) {
         write_law(self.law, out);
+        out.signed(self.ahead);
         let account = &self.account;
         out.numbers([account.before, account.end].map(|n| n.min(MOST)));
         out.number(account.holders.len() as u64);
@@ -179,6 +157,10 @@ impl Kept {
 
     fn read(read: &mut Reader<'_>) -> Result<Kept, Bad> {
         let law = read_law(read)?;
+        let ahead = read.signed()?;
+        if ahead.unsigned_abs() > MOST {
+            return Err(Bad::Number);
+        }
         let (before, end) = (bounded(read)?, bounded(read)?);
         let count = read.count(MOST_HOLDERS)?;
         let holders = (0..count).map(|_| {
@@ -208,7 +190,7 @@ impl Kept {
                 Count::Log(times.collect::<Result<VecDeque<_>, Bad>>()?)
             }
             4 => Count::Bucket {
-                // Further ahead than any debt.
+                // Later than any time.
                 due: read.float()?.clamp(0.0, MOST as f64),
             },
             word => return Err(Bad::Word(word)),
@@ -221,8 +203,66 @@ impl Kept {
                 before,
                 end,
             },
+            ahead,
         })
     }
+}
+
+/// Two counts of one key as one.
+fn both(law: Law, mine: Count, its: Count, now: Micros) -> Count {
+    match (mine, its) {
+        // A window that is over counts nothing.
+        (Count::Fixed { end, .. }, its @ Count::Fixed { .. }) if end <= now => its,
+        (mine @ Count::Fixed { .. }, Count::Fixed { end, .. }) if end <= now => mine,
+        (Count::Fixed { end, used }, Count::Fixed { end: e, used: u }) => Count::Fixed {
+            end: end.max(e),
+            used: used.saturating_add(u),
+        },
+        (mine @ Count::Sliding { .. }, its @ Count::Sliding { .. }) => {
+            let number = now / window(law);
+            let ([before, count], [b, c]) = (slid(&mine, number), slid(&its, number));
+            Count::Sliding {
+                number,
+                before: before.saturating_add(b),
+                count: count.saturating_add(c),
+            }
+        }
+        (Count::Log(times), Count::Log(others)) => {
+            let mut all: Vec<Micros> = times.into_iter().chain(others).collect();
+            all.sort_unstable();
+            let most = all.len().min(MOST_TIMES);
+            Count::Log(all.split_off(all.len() - most).into())
+        }
+        (Count::Bucket { due }, Count::Bucket { due: d }) => {
+            // Both debts.
+            let now = now as f64;
+            let due = now + (due - now).max(0.0) + (d - now).max(0.0);
+            Count::Bucket { due }
+        }
+        (Count::Nothing, its) => its,
+        // Counts of different laws: the limit was changed, and one of them has not heard of it.
+        (mine, _) => mine,
+    }
+}
+
+/// What was charged in the window before this one, and in it.
+fn slid(count: &Count, now: u64) -> [u64; 2] {
+    match *count {
+        Count::Sliding {
+            number,
+            before,
+            count,
+        } if number >= now => [before, count],
+        Count::Sliding { number, count, .. } if number.checked_add(1) == Some(now) => [count, 0],
+        _ => [0, 0],
+    }
+}
+
+/// How far ahead a clock is here that was so far ahead of another one.
+pub(crate) fn apart(ahead: i64, sent: Micros, now: Micros) -> i64 {
+    let most = i128::from(MOST);
+    let ahead = i128::from(ahead) + i128::from(sent) - i128::from(now);
+    i64::try_from(ahead.clamp(-most, most)).unwrap_or(0)
 }
 
 /// The count of a key whose keeper is gone, with its counts: as much was charged as an even use would have
@@ -269,7 +309,9 @@ pub(crate) fn write_parts(parts: &[Part], out: &mut Writer) {
     out.number(parts.len() as u64);
     for part in parts {
         out.number(u64::from(part.partition));
+        out.number(part.number);
         out.byte(u8::from(part.more));
+        out.number(part.lost.map_or(0, |at| at.min(MOST - 1) + 1));
         out.number(part.keys.len() as u64);
         for (key, kept) in &part.keys {
             out.key(*key);
@@ -286,7 +328,9 @@ pub(crate) fn read_parts(read: &mut Reader<'_>) -> Result<Vec<Part>, Bad> {
         if usize::from(partition) >= PARTITIONS {
             return Err(Bad::Number);
         }
+        let number = read.number()?;
         let more = read.byte()? != 0;
+        let lost = bounded(read)?.checked_sub(1);
         let keys = read.count(MOST_KEYS)?;
         let keys = (0..keys).map(|_| {
             let key = read.key()?;
@@ -298,7 +342,9 @@ pub(crate) fn read_parts(read: &mut Reader<'_>) -> Result<Vec<Part>, Bad> {
         });
         parts.push(Part {
             partition,
+            number,
             more,
+            lost,
             keys: keys.collect::<Result<_, Bad>>()?,
         });
     }

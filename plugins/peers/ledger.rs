@@ -4,7 +4,7 @@
 //! before. One lock each, so that a count is charged or handed over, and never both. Nothing waits here:
 //! whoever asks for what is expected is told so, and when to ask again.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 use tokio::sync::watch;
 
 use crate::frame::{Charged, Question, Reply};
-use crate::kept::{Kept, Part, even, window};
+use crate::kept::{Kept, Part, apart, even, window};
 use crate::members::View;
 use crate::place::{KeyId, PARTITIONS};
 
@@ -26,6 +26,11 @@ pub(crate) const MOST_BYTES: usize = 128 << 20;
 pub(crate) const EXPECTED: Duration = Duration::from_secs(2);
 /// Gateways that hold permits of one key. There are fewer, unless some were started anew.
 const MOST_HOLDERS: usize = 128;
+/// Parts of one partition that are remembered, so that one that comes twice counts once. A partition has
+/// few: it goes over in one frame or two.
+const MOST_HAD: usize = 16;
+/// For how long a reset is remembered where counts are lost and nothing is known of the limit.
+const RESET: Duration = Duration::from_secs(86_400);
 /// Partitions that are swept at a time.
 const SWEPT: usize = 32;
 
@@ -47,14 +52,23 @@ pub(crate) struct Ledger {
 struct Partition {
     place: Place,
     keys: HashMap<KeyId, Kept>,
+    /// Parts that came, by who sent them and their number.
+    had: VecDeque<(u64, u64)>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Place {
     #[default]
     Elsewhere,
-    /// Until then.
-    Expected(Micros),
+    /// Its counts are on their way.
+    Expected {
+        /// Until then.
+        until: Micros,
+        /// By which epoch they were sent.
+        epoch: u64,
+        /// Since when those that came already are lost in part.
+        lost: Option<Micros>,
+    },
     /// And since when its counts are lost, if they are.
     Here(Option<Micros>),
 }
@@ -66,15 +80,6 @@ pub(crate) enum Asked {
     Answered(Reply),
     /// It may be asked again when [`Ledger::changes`] says so.
     Expected,
-}
-
-/// Counts that go to another gateway.
-#[derive(Debug, PartialEq)]
-pub(crate) struct Leaving {
-    /// Its number in the view.
-    pub(crate) to: u8,
-    /// With times as they are here.
-    pub(crate) part: Part,
 }
 
 impl Default for Ledger {
@@ -116,20 +121,13 @@ impl Ledger {
     pub(crate) fn ask(&self, node: u64, question: &Question, now: Micros) -> Asked {
         let (keys, one): (&[Charged], _) = match question {
             Question::Check(charges) => (charges, None),
-            Question::Settle(settled) => {
-                // Each for itself: nothing of it can be refused.
-                let all = settled.iter().map(|(charge, more, mark)| {
-                    self.on(charge.key, |part, room| {
-                        let kept = part.kept(charge, now, room)?;
-                        kept.account.settle(charge.law, *more, *mark, now);
-                        Some(Reply::Done(true))
-                    })
+            Question::Settle(charge, more, mark) => {
+                return self.on(charge.key, |part, room| {
+                    let kept = part.kept(charge, now, room)?;
+                    let now = kept.time(now);
+                    kept.account.settle(charge.law, *more, *mark, now);
+                    Some(Reply::Done(true))
                 });
-                let is_answer = |asked: &Asked| *asked == Asked::Answered(Reply::Done(true));
-                let other = all.fold(None, |other, asked| {
-                    other.or(Some(asked).filter(|asked| !is_answer(asked)))
-                });
-                return other.unwrap_or(Asked::Answered(Reply::Done(true)));
             }
             Question::Take(key, ask) => {
                 let charge = Charged {
@@ -139,9 +137,12 @@ impl Ledger {
                 };
                 return self.on(*key, |part, room| {
                     let kept = part.kept(&charge, now, room)?;
+                    let now = kept.time(now);
                     let holders = &mut kept.account.holders;
-                    if holders.len() >= MOST_HOLDERS {
-                        holders.remove(0);
+                    if holders.len() >= MOST_HOLDERS && holders.iter().all(|h| h.node != node) {
+                        // Whoever still holds something is not forgotten.
+                        let ended = holders.iter().position(|held| held.ends <= now)?;
+                        holders.remove(ended);
                     }
                     Some(Reply::Granted(kept.account.grant(node, ask, now)))
                 });
@@ -149,15 +150,15 @@ impl Ledger {
             Question::Look(key, law) => (&[], Some((*key, Some(*law)))),
             Question::Forget(key) => (&[], Some((*key, None))),
             // Not about keys.
-            Question::Hand(..) | Question::Done(..) => return Asked::Answered(Reply::Later),
+            Question::Hand { .. } | Question::Done(..) => return Asked::Answered(Reply::Later),
         };
         match one {
             Some((key, Some(law))) => self.on(key, |part, _| {
-                let look = |account: &Account| account.standing(law, now);
+                let look = |account: &Account, now| account.standing(law, now);
                 Some(Reply::Standing(part.look(key, law, now, look)))
             }),
-            Some((key, None)) => self.on(key, |part, _| {
-                Some(Reply::Done(part.keys.remove(&key).is_some()))
+            Some((key, None)) => self.on(key, |part, room| {
+                Some(Reply::Done(part.forget(key, now, room)))
             }),
             None => self.check(keys, now),
         }
@@ -184,7 +185,7 @@ impl Ledger {
         let looked: SmallVec<[_; 2]> = charges
             .iter()
             .map(|charge| {
-                let look = |account: &Account| account.look(charge.law, charge.cost, now);
+                let look = |account: &Account, now| account.look(charge.law, charge.cost, now);
                 parts[at(charge.key)].look(charge.key, charge.law, now, look)
             })
             .collect();
@@ -208,6 +209,7 @@ impl Ledger {
             let part = &mut parts[at(charge.key)];
             let before = part.size_of(charge.key);
             if let Some(kept) = part.kept(charge, now, true) {
+                let now = kept.time(now);
                 outcomes.push(kept.account.check(charge.law, charge.cost, now));
             }
             let after = part.size_of(charge.key);
@@ -237,12 +239,16 @@ impl Ledger {
         self.bytes() < self.most
     }
 
-    /// Acts by another view: what leaves, to be sent. `fixed` tells that there will be no other: nothing
-    /// ever comes from elsewhere.
-    pub(crate) fn turn(&self, old: &View, new: &View, fixed: bool, now: Micros) -> Vec<Leaving> {
+    /// Acts by another view: what leaves, to be sent.
+    pub(crate) fn turn(&self, old: &View, new: &View, now: Micros) -> Vec<Part> {
         let mut leaving = Vec::new();
         let is_first = old.epoch() == 0;
-        let until = now.saturating_add(micros(EXPECTED));
+        let expected = |lost| Place::Expected {
+            until: now.saturating_add(micros(EXPECTED)),
+            epoch: new.epoch(),
+            lost,
+        };
+        let was_away = was_away(old, new);
         for (number, part) in self.parts.iter().enumerate() {
             let mut part = lock(part);
             match (part.place, new.is_mine(number)) {
@@ -251,32 +257,37 @@ impl Ledger {
                     let is_alone = new.roll.nodes.len() == 1;
                     part.place = match before {
                         Some(gone) if !new.has(gone) => Place::Here(Some(now)),
-                        _ if is_first && (is_alone || fixed) => Place::Here(None),
+                        _ if is_first && is_alone => Place::Here(None),
                         _ if is_alone => Place::Here(Some(now)),
                         _ => {
                             self.expects.store(true, Ordering::Release);
-                            Place::Expected(until)
+                            expected(None)
                         }
                     };
                     if matches!(part.place, Place::Here(_)) {
                         self.counted.store(true, Ordering::Release);
                     }
                 }
-                (Place::Here(_) | Place::Expected(_), false) => {
+                // Others may have counted it in the meantime, too: what they have joins what is here.
+                (Place::Here(lost) | Place::Expected { lost, .. }, true) if was_away => {
+                    self.expects.store(true, Ordering::Release);
+                    part.place = expected(lost);
+                }
+                (Place::Here(lost) | Place::Expected { lost, .. }, false) => {
                     let keys = std::mem::take(&mut part.keys);
                     let size: usize = keys.values().map(Kept::size).sum();
                     self.grew(size, 0);
-                    let more = part.place != Place::Here(None);
+                    // Those that were expected here come to the new owner by another way.
+                    let more = matches!(part.place, Place::Expected { .. });
                     part.place = Place::Elsewhere;
                     // Who does not take part any more keeps its counts to itself: others have begun anew.
-                    if let (Some(_), Some(to)) = (new.me, new.table.owner(number)) {
-                        leaving.push(Leaving {
-                            to,
-                            part: Part {
-                                partition: u16::try_from(number).unwrap_or(0),
-                                more,
-                                keys: keys.into_iter().collect(),
-                            },
+                    if new.me.is_some() && !(more && keys.is_empty()) {
+                        leaving.push(Part {
+                            partition: u16::try_from(number).unwrap_or(0),
+                            number: 0,
+                            more,
+                            lost,
+                            keys: keys.into_iter().collect(),
                         });
                     }
                 }
@@ -287,8 +298,14 @@ impl Ledger {
         leaving
     }
 
-    /// Takes over counts.
-    pub(crate) fn take_over(&self, parts: Vec<Part>, now: Micros) -> Reply {
+    /// Takes over counts that `node` sent when its clock showed `sent`. Each part once, however often it
+    /// comes.
+    pub(crate) fn take_over(
+        &self,
+        node: u64,
+        parts: Vec<Part>,
+        (sent, now): (Micros, Micros),
+    ) -> Reply {
         let mut all_here = true;
         for came in parts {
             let mut part = self.part(usize::from(came.partition));
@@ -296,23 +313,28 @@ impl Ledger {
                 all_here = false;
                 continue;
             }
+            if part.had(node, came.number) {
+                continue;
+            }
+            let by_mine = |at: Micros| at.saturating_add_signed(apart(0, now, sent));
+            let mut lost = came.lost.map(by_mine);
             for (key, kept) in came.keys {
-                let kept = kept.unpacked(now);
+                let kept = kept.arrived(sent, now);
                 let before = part.size_of(key);
                 if before == 0 && self.bytes() >= self.most {
-                    // Lost: who is not known begins with a part of its limit.
-                    part.place = Place::Here(Some(now));
+                    // Who is not known begins with a part of its limit.
+                    lost = Some(now);
                     continue;
                 }
                 match part.keys.get_mut(&key) {
-                    Some(here) => here.join(kept),
+                    Some(here) => here.join(kept, now),
                     None => _ = part.keys.insert(key, kept),
                 }
                 let after = part.size_of(key);
                 self.grew(before, after);
             }
-            if !came.more && matches!(part.place, Place::Expected(_)) {
-                part.place = Place::Here(None);
+            part.came(lost, came.more);
+            if matches!(part.place, Place::Here(_)) {
                 self.counted.store(true, Ordering::Release);
             }
         }
@@ -324,19 +346,19 @@ impl Ledger {
         }
     }
 
-    /// Nothing more is to be expected: all have said so. Who is not known begins with a part of its limit,
-    /// unless nobody has ever counted.
-    pub(crate) fn all_came(&self, nobody_counted: bool, now: Micros) {
+    /// Nothing more is to be expected of what was sent by this epoch: all have said so. Who is not known
+    /// begins with a part of its limit, unless nobody has ever counted.
+    pub(crate) fn all_came(&self, epoch: u64, nobody_counted: bool, now: Micros) {
         let lost = if nobody_counted { None } else { Some(now) };
-        self.open_expected(|_| true, lost);
+        self.open_expected(|_, by| by <= epoch, lost);
     }
 
     /// What should have come by now does not.
     pub(crate) fn give_up(&self, now: Micros) {
-        self.open_expected(|until| until <= now, Some(now));
+        self.open_expected(|until, _| until <= now, Some(now));
     }
 
-    fn open_expected(&self, is_due: impl Fn(Micros) -> bool, lost: Option<Micros>) {
+    fn open_expected(&self, is_due: impl Fn(Micros, u64) -> bool, now: Option<Micros>) {
         if !self.expects.swap(false, Ordering::AcqRel) {
             return;
         }
@@ -344,11 +366,11 @@ impl Ledger {
         for part in &self.parts {
             let mut part = lock(part);
             match part.place {
-                Place::Expected(until) if is_due(until) => {
-                    part.place = Place::Here(lost);
+                Place::Expected { until, epoch, lost } if is_due(until, epoch) => {
+                    part.place = Place::Here(lost.max(now));
                     changed = true;
                 }
-                Place::Expected(_) => expects = true,
+                Place::Expected { .. } => expects = true,
                 _ => {}
             }
         }
@@ -365,10 +387,12 @@ impl Ledger {
     pub(crate) fn doubt(&self, now: Micros) {
         for part in &self.parts {
             let mut part = lock(part);
-            if part.place == Place::Here(None) {
+            if matches!(part.place, Place::Here(None) | Place::Expected { .. }) {
                 part.place = Place::Here(Some(now));
             }
         }
+        self.counted.store(true, Ordering::Release);
+        self.tell();
     }
 
     /// How many partitions are here, and how many are expected.
@@ -377,7 +401,7 @@ impl Ledger {
             .iter()
             .fold((0, 0), |(here, expected), part| match lock(part).place {
                 Place::Here(_) => (here + 1, expected),
-                Place::Expected(_) => (here, expected + 1),
+                Place::Expected { .. } => (here, expected + 1),
                 Place::Elsewhere => (here, expected),
             })
     }
@@ -402,7 +426,7 @@ impl Ledger {
     fn sweep_one(&self, part: &mut Partition, now: Micros) {
         let mut freed = 0;
         part.keys.retain(|_, kept| {
-            let stays = !kept.account.is_stale(kept.law, now);
+            let stays = !kept.account.is_stale(kept.law, kept.time(now));
             freed += if stays { 0 } else { kept.size() };
             stays
         });
@@ -434,8 +458,75 @@ impl Partition {
     fn not_here(&self) -> Option<Asked> {
         match self.place {
             Place::Here(_) => None,
-            Place::Expected(_) => Some(Asked::Expected),
+            Place::Expected { .. } => Some(Asked::Expected),
             Place::Elsewhere => Some(Asked::Answered(Reply::Moved)),
+        }
+    }
+
+    /// Whether this part came before. From now on it did.
+    fn had(&mut self, node: u64, number: u64) -> bool {
+        if self.had.contains(&(node, number)) {
+            return true;
+        }
+        if self.had.len() == MOST_HAD {
+            self.had.pop_front();
+        }
+        self.had.push_back((node, number));
+        false
+    }
+
+    /// A part came, of which counts are lost since then.
+    fn came(&mut self, new: Option<Micros>, more: bool) {
+        self.place = match self.place {
+            Place::Elsewhere => Place::Elsewhere,
+            Place::Here(lost) => Place::Here(lost.max(new)),
+            Place::Expected { lost, .. } if !more => Place::Here(lost.max(new)),
+            Place::Expected { until, epoch, lost } => Place::Expected {
+                until,
+                epoch,
+                lost: lost.max(new),
+            },
+        };
+    }
+
+    /// Forgets a key: it begins with nothing. Says whether it was known.
+    fn forget(&mut self, key: KeyId, now: Micros, room: bool) -> bool {
+        let old = self.keys.remove(&key);
+        let was = old.is_some();
+        let law = old.map_or(
+            Law::Fixed {
+                limit: 1,
+                window: RESET,
+            },
+            |old| old.law,
+        );
+        if self.is_lost(law, now) && (was || room) {
+            // As one that is not known it would begin with a part of its limit.
+            let count = Count::Fixed {
+                end: now.saturating_add(window(law)),
+                used: 0,
+            };
+            let account = Account {
+                count,
+                ..Account::default()
+            };
+            self.keys.insert(
+                key,
+                Kept {
+                    law,
+                    account,
+                    ahead: 0,
+                },
+            );
+        }
+        was
+    }
+
+    /// Whether what a key was charged for may be lost.
+    fn is_lost(&self, law: Law, now: Micros) -> bool {
+        match self.place {
+            Place::Here(Some(since)) => now < since.saturating_add(window(law)),
+            _ => false,
         }
     }
 
@@ -445,10 +536,7 @@ impl Partition {
 
     /// How a key begins that is not known.
     fn begin(&self, law: Law, now: Micros) -> Account {
-        let lost = match self.place {
-            Place::Here(Some(since)) => now < since.saturating_add(window(law)),
-            _ => false,
-        };
+        let lost = self.is_lost(law, now);
         Account {
             count: if lost { even(law, now) } else { Count::Nothing },
             ..Account::default()
@@ -456,10 +544,16 @@ impl Partition {
     }
 
     /// Looks at what is kept for a key.
-    fn look<T>(&self, key: KeyId, law: Law, now: Micros, look: impl FnOnce(&Account) -> T) -> T {
+    fn look<T>(
+        &self,
+        key: KeyId,
+        law: Law,
+        now: Micros,
+        look: impl FnOnce(&Account, Micros) -> T,
+    ) -> T {
         match self.keys.get(&key) {
-            Some(kept) => look(&kept.account),
-            None => look(&self.begin(law, now)),
+            Some(kept) => look(&kept.account, kept.time(now)),
+            None => look(&self.begin(law, now), now),
         }
     }
 
@@ -471,11 +565,32 @@ impl Partition {
                 return None;
             }
             let account = self.begin(law, now);
-            self.keys.insert(charge.key, Kept { law, account });
+            let ahead = 0;
+            self.keys.insert(
+                charge.key,
+                Kept {
+                    law,
+                    account,
+                    ahead,
+                },
+            );
         }
         let kept = self.keys.get_mut(&charge.key)?;
         kept.law = law;
         Some(kept)
+    }
+}
+
+/// Whether this gateway was taken for gone and did not notice: it was entered anew.
+fn was_away(old: &View, new: &View) -> bool {
+    let node = |view: &View| {
+        view.me
+            .and_then(|me| view.roll.nodes.get(usize::from(me)).cloned())
+    };
+    match (node(old), node(new)) {
+        // One that begins to leave, or stays after all, enters that itself.
+        (Some(old), Some(new)) => old.revision != new.revision && old.weight == new.weight,
+        _ => false,
     }
 }
 

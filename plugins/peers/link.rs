@@ -18,7 +18,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::core::Core;
 use crate::figures::Tallies;
-use crate::frame::{Frame, Hello, LONGEST, MOST_ASKS, Question, Reply};
+use crate::frame::{Frame, Hello, LONGEST, MOST_ASKS, Put, Question, Reply};
 use crate::secure::{Refused, Secure, Stream};
 use crate::wire::Bad;
 
@@ -62,6 +62,8 @@ pub(crate) enum Lost {
 /// A question and who waits for the answer.
 struct Queued {
     question: Question,
+    /// So long it is waited for.
+    until: Instant,
     answer: oneshot::Sender<Reply>,
 }
 
@@ -107,23 +109,34 @@ impl Link {
         if !self.is_up() || self.breaker.admit(now) == Admitted::No {
             return Err(Away::Known);
         }
+        let asked = self.tell(question, until).await;
+        match &asked {
+            Ok(_) => self.breaker.answered(),
+            Err(_) => _ = self.breaker.failed(self.core.nanos()),
+        }
+        asked
+    }
+
+    /// The same for what has to be said however often it failed before, and tells nothing of whether
+    /// requests should wait.
+    pub(crate) async fn tell(&self, question: Question, until: Instant) -> Result<Reply, Away> {
+        if !self.is_up() {
+            return Err(Away::Known);
+        }
         let start = Instant::now();
         let (answer, answered) = oneshot::channel();
-        let queued = Queued { question, answer };
-        let failed = |away| {
-            self.breaker.failed(self.core.nanos());
-            Err(away)
+        let queued = Queued {
+            question,
+            until,
+            answer,
         };
         if self.queue.try_send(queued).is_err() {
-            return failed(Away::Failed("too many questions wait for it".into()));
+            return Err(Away::Failed("too many questions wait for it".into()));
         }
         match timeout_at(until, answered).await {
-            Ok(Ok(reply)) => {
-                self.breaker.answered();
-                Ok(reply)
-            }
-            Ok(Err(_)) => failed(Away::Failed("the connection to it was lost".into())),
-            Err(_) => failed(Away::Late(start.elapsed())),
+            Ok(Ok(reply)) => Ok(reply),
+            Ok(Err(_)) => Err(Away::Failed("the connection to it was lost".into())),
+            Err(_) => Err(Away::Late(start.elapsed())),
         }
     }
 }
@@ -263,7 +276,12 @@ impl Connected {
         tokio::task::yield_now().await;
         let mut next = Some(first);
         let mut asks = Vec::new();
-        while let Some(Queued { question, answer }) = next {
+        while let Some(Queued {
+            question,
+            until,
+            answer,
+        }) = next
+        {
             if !answer.is_closed() {
                 if self.pending.len() >= MOST_PENDING {
                     self.pending.retain(|_, answer| !answer.is_closed());
@@ -272,7 +290,11 @@ impl Connected {
                 if self.pending.len() < MOST_PENDING {
                     self.last += 1;
                     self.pending.insert(self.last, answer);
-                    asks.push((self.last, question));
+                    asks.push(Put {
+                        number: self.last,
+                        within: until.saturating_duration_since(Instant::now()),
+                        question,
+                    });
                 }
             }
             next = match asks.len() {
@@ -286,7 +308,7 @@ impl Connected {
         self.send(core, asks).await
     }
 
-    async fn send(&mut self, core: &Core, asks: Vec<(u64, Question)>) -> Result<(), Lost> {
+    async fn send(&mut self, core: &Core, asks: Vec<Put>) -> Result<(), Lost> {
         let epoch = core.view().epoch();
         let bytes = Frame::Asks { epoch, asks }.write();
         let written = timeout(WRITE_LIMIT, async {

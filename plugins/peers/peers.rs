@@ -8,20 +8,26 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
 use lockgate_quota::{Away, Tally};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
 
-use crate::core::{Core, Move, node_id};
+use crate::core::{Core, MOST_MOVES, Move, node_id};
 use crate::figures::Figures;
 use crate::link::Link;
 use crate::members::{Node, Roll};
-use crate::moving;
+use crate::moving::Way;
 use crate::secure::{Identity, Secure, Unusable};
 use crate::serve::serve;
 
 /// Between two looks at what is over.
 const TICK: Duration = Duration::from_millis(50);
+
+/// For leaving: until that is known everywhere, and for handing over.
+const LEAVES: Duration = Duration::from_secs(10);
 
 /// What a gateway has to know about itself.
 #[derive(Clone, Debug)]
@@ -40,7 +46,7 @@ pub struct Setup {
 pub struct Peers {
     pub(crate) core: Arc<Core>,
     secure: Arc<Secure>,
-    links: ArcSwap<HashMap<String, Arc<Link>>>,
+    links: Arc<Links>,
     moves: Mutex<Option<mpsc::Receiver<Move>>>,
     /// The epoch by which all was handed over that had to be.
     handed: watch::Sender<u64>,
@@ -57,6 +63,9 @@ impl fmt::Debug for Peers {
         write!(f, "Peers({})", self.core.name)
     }
 }
+
+/// Connections to others, by their names.
+pub(crate) type Links = ArcSwap<HashMap<String, Arc<Link>>>;
 
 /// Who counts something.
 pub(crate) enum Owner {
@@ -87,7 +96,7 @@ impl Peers {
             node: node_id(&core.name, core.run),
             core,
             secure,
-            links: ArcSwap::default(),
+            links: Arc::default(),
             moves: Mutex::new(Some(moves)),
             handed: watch::Sender::new(0),
             closed: watch::Sender::new(false),
@@ -165,14 +174,21 @@ impl Peers {
         Ok(())
     }
 
-    /// Waits until all counts are handed over, once this gateway has been seen to leave.
+    /// Waits until all counts are handed over, once this gateway has been seen to leave; for some seconds
+    /// at most.
     pub async fn has_left(&self) {
+        if timeout(LEAVES, self.is_gone()).await.is_err() {
+            tracing::warn!("peers did not take over what was counted here in time");
+        }
+    }
+
+    async fn is_gone(&self) {
         let mut handed = self.handed.subscribe();
         loop {
             let view = self.core.view();
             let here = view.me.and_then(|me| view.roll.nodes.get(usize::from(me)));
             let leaves = here.is_none_or(|node| node.weight == 0);
-            if leaves && *handed.borrow_and_update() >= view.epoch() {
+            if leaves && *handed.borrow_and_update() == view.epoch() {
                 return;
             }
             if handed.changed().await.is_err() {
@@ -223,19 +239,27 @@ impl Peers {
         self.links.store(Arc::new(kept.collect()));
     }
 
+    /// Each change for itself: none waits for a peer that is slow to take over what was before.
     async fn hand_over(&self, mut moves: mpsc::Receiver<Move>) {
         let mut closed = self.closed.subscribe();
+        let way = Way::new(Arc::clone(&self.core), Arc::clone(&self.links));
+        let mut under_way = FuturesUnordered::new();
+        let mut last = 0;
         loop {
             let next = tokio::select! {
-                next = moves.recv() => next,
+                next = moves.recv(), if under_way.len() < MOST_MOVES => next,
+                Some(()) = under_way.next(), if !under_way.is_empty() => {
+                    if under_way.is_empty() {
+                        self.handed.send_replace(last);
+                    }
+                    continue;
+                }
                 _ = closed.wait_for(|closed| *closed) => return,
             };
             let Some(next) = next else { return };
-            let epoch = next.view.epoch();
+            last = next.view.epoch();
             self.keep_links();
-            let links = self.links.load_full();
-            moving::hand_over(&self.core, &links, next).await;
-            self.handed.send_replace(epoch);
+            under_way.push(way.hand_over(next));
         }
     }
 

@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::core::{Core, node_id};
 use crate::figures::Tallies;
-use crate::frame::{Frame, Hello, Question, Reply};
+use crate::frame::{Frame, Hello, Put, Question, Reply};
 use crate::ledger::{Asked, EXPECTED};
 use crate::link::{CONNECT_LIMIT, Frames, Lost, WRITE_LIMIT, count_bad, host};
 use crate::place::MOST_NODES;
@@ -138,7 +138,7 @@ async fn greet(shared: &Shared, tcp: TcpStream) -> Result<Peer, Lost> {
     }
     // Only now: what a stranger says of epochs would stop this gateway from granting.
     core.hear(hello.epoch);
-    core.was_known(hello.knew);
+    core.was_known(&hello.name, hello.knew);
     let answer = Frame::Hello(Hello {
         name: core.name.clone(),
         run: core.run,
@@ -191,18 +191,22 @@ fn answers(
     shared: &Shared,
     (node, name, run): &(u64, String, u64),
     epoch: u64,
-    asks: Vec<(u64, Question)>,
+    asks: Vec<Put>,
     out: &mpsc::Sender<Vec<u8>>,
 ) -> Vec<(u64, Reply)> {
     let core = &shared.core;
     let mut answers = Vec::with_capacity(asks.len());
-    for (number, question) in asks {
+    for Put {
+        number,
+        within,
+        question,
+    } in asks
+    {
         let asked = match question {
-            Question::Hand(by, parts) => Asked::Answered(core.take_over(by, parts)),
-            Question::Done(by, fresh) => {
-                core.is_done(name, *run, by, fresh);
-                Asked::Answered(Reply::Done(true))
+            Question::Hand { epoch, sent, parts } => {
+                Asked::Answered(core.take_over(*node, epoch, sent, parts))
             }
+            Question::Done(by, fresh) => Asked::Answered(core.is_done(name, *run, by, fresh)),
             question => match core.ask(*node, epoch, &question) {
                 Asked::Expected => {
                     let waits = Waits {
@@ -210,6 +214,7 @@ fn answers(
                         node: *node,
                         epoch,
                         number,
+                        until: Instant::now() + within.min(EXPECTED),
                         question,
                         out: out.clone(),
                     };
@@ -253,13 +258,20 @@ struct Waits {
     node: u64,
     epoch: u64,
     number: u64,
+    until: Instant,
     question: Question,
     out: mpsc::Sender<Vec<u8>>,
 }
 
 impl Waits {
     async fn run(self) {
-        let reply = wait_for(&self.core, self.node, self.epoch, &self.question).await;
+        let reply = wait_for(
+            &self.core,
+            (self.node, self.epoch),
+            &self.question,
+            self.until,
+        )
+        .await;
         count(&self.core, &reply);
         let frame = Frame::Answers {
             epoch: self.core.view().epoch(),
@@ -271,11 +283,19 @@ impl Waits {
 }
 
 /// The answer, when what is expected has come, or does not come.
-pub(crate) async fn wait_for(core: &Core, node: u64, epoch: u64, question: &Question) -> Reply {
-    let until = Instant::now() + EXPECTED;
+pub(crate) async fn wait_for(
+    core: &Core,
+    (node, epoch): (u64, u64),
+    question: &Question,
+    until: Instant,
+) -> Reply {
     let mut changes = core.ledger.changes();
     loop {
         changes.mark_unchanged();
+        // Nobody waits any more, so nobody is to be charged.
+        if Instant::now() >= until {
+            return Reply::Later;
+        }
         match core.ask(node, epoch, question) {
             Asked::Answered(reply) => return reply,
             Asked::Expected => {

@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::figures::Tallies;
 use crate::frame::{Charged, MOST_CHARGES, Question, Reply};
-use crate::ledger::Asked;
+use crate::ledger::{Asked, EXPECTED};
 use crate::peers::{Owner, Peers};
 use crate::place::KeyId;
 use crate::serve::wait_for;
@@ -44,11 +44,8 @@ impl Peers {
                 match self.core.ask(self.node, epoch, question) {
                     Asked::Answered(reply) => reply,
                     Asked::Expected => {
-                        let waits = wait_for(&self.core, self.node, epoch, question);
-                        match timeout_at(until, waits).await {
-                            Ok(reply) => reply,
-                            Err(_) => return Err(Stop::Away(Away::Late(self.timeout))),
-                        }
+                        let most = until.min(Instant::now() + EXPECTED);
+                        wait_for(&self.core, (self.node, epoch), question, most).await
                     }
                 }
             }
@@ -155,8 +152,7 @@ impl Peers {
                     .filter(|(charge, _)| charge.cost > 0)
                     .map(|(charge, mark)| {
                         let less = i64::try_from(charge.cost).unwrap_or(i64::MAX);
-                        let question =
-                            Question::Settle(SmallVec::from_elem((charge, -less, mark), 1));
+                        let question = Question::Settle(charge, -less, mark);
                         async move { self.once(charge.key.partition(), &question, until).await }
                     });
             // What cannot be given back stays charged: too much is refused, never too little.
@@ -244,8 +240,7 @@ impl QuotaStore for Peers {
         Box::pin(async move {
             let each = settled.iter().map(|settled| async move {
                 let charge = charged(&settled.charge)?;
-                let one = (charge, settled.more, settled.mark);
-                let question = Question::Settle(SmallVec::from_elem(one, 1));
+                let question = Question::Settle(charge, settled.more, settled.mark);
                 self.ask(charge.key, question).await
             });
             let all = join_all(each).await;

@@ -6,7 +6,7 @@ use lockgate_quota::{Account, Ask, Count, Grant, Holding, Law, Outcome, Standing
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use crate::frame::{Charged, Frame, Hello, MOST, Question, Reply};
+use crate::frame::{Charged, Frame, Hello, MOST, Put, Question, Reply};
 use crate::kept::{Kept, Part};
 use crate::ledger::Ledger;
 use crate::place::{KeyId, PARTITIONS};
@@ -73,27 +73,39 @@ fn kept() -> impl Strategy<Value = Kept> {
         held,
         ends,
     });
-    (law(), count, vec(holding, 0..5), n(), n()).prop_map(|(law, count, holders, before, end)| {
-        let account = Account {
-            count,
-            holders,
-            before,
-            end,
-        };
-        Kept { law, account }
-    })
+    let ahead = -(MOST as i64)..=MOST as i64;
+    let rest = (n(), n(), ahead);
+    (law(), count, vec(holding, 0..5), rest).prop_map(
+        |(law, count, holders, (before, end, ahead))| {
+            let account = Account {
+                count,
+                holders,
+                before,
+                end,
+            };
+            Kept {
+                law,
+                account,
+                ahead,
+            }
+        },
+    )
 }
 
 fn part() -> impl Strategy<Value = Part> {
     let keys = vec((any::<u128>(), kept()), 0..4);
-    (0..PARTITIONS as u16, any::<bool>(), keys).prop_map(|(partition, more, keys)| {
+    let lost = proptest::option::of(0..MOST);
+    let rest = (any::<u64>(), any::<bool>(), lost);
+    (0..PARTITIONS as u16, rest, keys).prop_map(|(partition, (number, more, lost), keys)| {
         let place = u128::from(partition) << 116;
         let keys = keys
             .into_iter()
             .map(|(key, kept)| (KeyId((key >> 12) | place), kept));
         Part {
             partition,
+            number,
             more,
+            lost,
             keys: keys.collect(),
         }
     })
@@ -104,11 +116,12 @@ fn question() -> impl Strategy<Value = Question> {
     prop_oneof![
         (key(), ask()).prop_map(|(key, ask)| Question::Take(key, ask)),
         vec(charged(), 1..4).prop_map(|charges| Question::Check(charges.into())),
-        vec((charged(), more, any::<u64>()), 0..4)
-            .prop_map(|settled| Question::Settle(settled.into())),
+        (charged(), more, any::<u64>())
+            .prop_map(|(charge, more, mark)| Question::Settle(charge, more, mark)),
         (key(), law()).prop_map(|(key, law)| Question::Look(key, law)),
         key().prop_map(Question::Forget),
-        (any::<u64>(), vec(part(), 0..4)).prop_map(|(epoch, parts)| Question::Hand(epoch, parts)),
+        (any::<u64>(), 0..=MOST, vec(part(), 0..4))
+            .prop_map(|(epoch, sent, parts)| Question::Hand { epoch, sent, parts }),
         (any::<u64>(), any::<bool>()).prop_map(|(epoch, fresh)| Question::Done(epoch, fresh)),
     ]
 }
@@ -169,6 +182,14 @@ fn reply() -> impl Strategy<Value = Reply> {
     ]
 }
 
+fn put() -> impl Strategy<Value = Put> {
+    (any::<u64>(), duration(), question()).prop_map(|(number, within, question)| Put {
+        number,
+        within,
+        question,
+    })
+}
+
 fn frame() -> impl Strategy<Value = Frame> {
     let hello = ("[a-z0-9.:]{1,40}", any::<u64>(), any::<u64>(), any::<u64>());
     prop_oneof![
@@ -178,8 +199,7 @@ fn frame() -> impl Strategy<Value = Frame> {
             knew,
             epoch
         })),
-        (any::<u64>(), vec((any::<u64>(), question()), 0..6))
-            .prop_map(|(epoch, asks)| Frame::Asks { epoch, asks }),
+        (any::<u64>(), vec(put(), 0..6)).prop_map(|(epoch, asks)| Frame::Asks { epoch, asks }),
         (any::<u64>(), vec((any::<u64>(), reply()), 0..6))
             .prop_map(|(epoch, answers)| Frame::Answers { epoch, answers }),
     ]
@@ -226,8 +246,15 @@ proptest! {
         ledger.open_all();
         // With the keys that were handed over, too.
         let known: Vec<_> = parts.iter().flat_map(|part| &part.keys).cloned().collect();
-        ledger.take_over(parts.clone(), now);
-        ledger.take_over(parts, now);
+        ledger.take_over(9, parts.clone(), (now, now));
+        let looks = || -> Vec<_> {
+            let look = |(key, kept): &(KeyId, Kept)| ledger.ask(1, &Question::Look(*key, kept.law), now);
+            known.iter().map(look).collect()
+        };
+        // What comes twice counts once.
+        let before = looks();
+        ledger.take_over(9, parts, (now, now));
+        prop_assert_eq!(before, looks());
         for (key, kept) in known {
             let charge = Charged { key, law: kept.law, cost: 1 };
             ledger.ask(1, &Question::Check([charge].into_iter().collect()), now);
@@ -265,16 +292,21 @@ fn whatever_is_written_can_be_read() {
         most: Some(u64::MAX),
         keeps: most,
     };
-    let settle = |more| Question::Settle([(charge, more, u64::MAX)].into_iter().collect());
+    let settle = |more| Question::Settle(charge, more, u64::MAX);
     let asks = [
         Question::Take(key, ask),
         Question::Check([charge].into_iter().collect()),
         settle(i64::MAX),
         settle(i64::MIN),
     ];
+    let put = |question| Put {
+        number: u64::MAX,
+        within: Duration::MAX,
+        question,
+    };
     let asks = Frame::Asks {
         epoch: u64::MAX,
-        asks: asks.into_iter().map(|ask| (u64::MAX, ask)).collect(),
+        asks: asks.into_iter().map(put).collect(),
     };
     let n = u64::MAX;
     let outcome = Outcome {
@@ -343,7 +375,11 @@ fn a_question_is_short() {
         cost: 1,
     };
     let long = |count: usize| {
-        let one = |n| (n, Question::Check([charge].into_iter().collect()));
+        let one = |number| Put {
+            number,
+            within: Duration::from_millis(50),
+            question: Question::Check([charge].into_iter().collect()),
+        };
         let asks = (0..count as u64).map(one).collect();
         Frame::Asks {
             epoch: 1 << 30,
