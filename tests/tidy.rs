@@ -83,7 +83,7 @@ fn pure_rooms_do_no_io() {
         "SystemTime::now",
     ];
     forbid(
-        &["plugins/limit"],
+        &["plugins/limit", "plugins/quota/hold"],
         &io,
         "limits do no I/O and read no clock",
     );

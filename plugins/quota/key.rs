@@ -43,13 +43,13 @@ pub fn key_text(scope: &str, rule: &str, text: &str) -> String {
     key
 }
 
-/// Where it is written down who took permits of a count: in the same slot of a cluster, and never where
-/// another limit is counted.
+/// Where it is written down who took permits of a count: in the same slot of a cluster, with the same
+/// beginning, as access lists may go by it, and never where another limit is counted.
 pub(crate) fn book_of(key: &str) -> String {
-    if key.contains('{') {
-        format!("lease:{key}")
-    } else {
-        format!("lease:{{{key}}}")
+    match key.strip_prefix("gw:{") {
+        Some(rest) => format!("gw:lease:{{{rest}"),
+        None if key.contains('{') => format!("gw:lease:+{key}"),
+        None => format!("gw:lease:+{{{key}}}"),
     }
 }
 
@@ -85,5 +85,12 @@ mod tests {
         // Nobody gets the key of another by naming its digest.
         let digest = long("x").split_once("r:").unwrap().1.to_owned();
         assert_ne!(key_text("s", "r", &digest), long("x"));
+    }
+
+    #[test]
+    fn a_book_is_in_the_slot_of_its_count() {
+        assert_eq!(book_of("gw:{a}:r:x"), "gw:lease:{a}:r:x");
+        assert_eq!(book_of("other:{a}:x"), "gw:lease:+other:{a}:x");
+        assert_eq!(book_of("plugin-limit"), "gw:lease:+{plugin-limit}");
     }
 }

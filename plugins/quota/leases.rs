@@ -83,7 +83,8 @@ impl Leases {
         &self.store
     }
 
-    /// Decides without waiting, if that is possible. Within a runtime: it may start the task that asks.
+    /// Decides without waiting, if that is possible. To be called within a runtime: it may start the task that
+    /// asks.
     ///
     /// After [`Spend::Wait`] and [`Spend::Full`] see [`Leases::wait`], after [`Spend::Away`] what is to be
     /// done without a store.
@@ -139,6 +140,10 @@ impl Leases {
                     return asked.unwrap_or(Err(Away::Late(longest)));
                 }
                 Spend::Wait => {
+                    if !self.carried.load(Ordering::Acquire) {
+                        // The runtime of the task that asked has ended.
+                        self.carry(now);
+                    }
                     let left = longest.saturating_sub(elapsed);
                     if left.is_zero() || tokio::time::timeout(left, rung).await.is_err() {
                         return Err(Away::Late(longest));
@@ -242,8 +247,14 @@ impl Leases {
         self.tie.get_or_init(|| (Instant::now(), now));
         if self.carried.swap(true, Ordering::AcqRel) {
             self.due.notify_one();
-        } else {
-            tokio::spawn(carry(Carrier(Arc::downgrade(self))));
+            return;
+        }
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) => {
+                runtime.spawn(carry(Carrier(Arc::downgrade(self))));
+            }
+            // Whoever comes next from within a runtime starts it.
+            Err(_) => self.carried.store(false, Ordering::Release),
         }
     }
 
@@ -258,19 +269,38 @@ impl Leases {
     async fn send(self: Arc<Self>, due: Vec<Due>) {
         let asks: Vec<_> = due.iter().map(|due| due.ask.clone()).collect();
         let sent = self.now();
+        let mut batch = Batch {
+            leases: &self,
+            due: due.into_iter(),
+        };
         let mut answers = self.store.acquire(&asks, sent).await.into_iter();
         let now = self.now();
-        for due in &due {
+        for due in batch.due.by_ref() {
             match answers.next() {
                 Some(Ok(grant)) => {
-                    if self.holder.granted(due, &grant, RoundTrip { sent, now }) {
+                    if self.holder.granted(&due, &grant, RoundTrip { sent, now }) {
                         self.due.notify_one();
                     }
                 }
                 // An answer that is missing is none.
-                Some(Err(_)) | None => self.holder.failed(due, now),
+                Some(Err(_)) | None => self.holder.failed(&due, now),
             }
             self.bell(due.place.set()).notify_waiters();
+        }
+    }
+}
+
+/// Asks under way. When their runtime ends before the answer comes, there is none.
+struct Batch<'a> {
+    leases: &'a Leases,
+    due: std::vec::IntoIter<Due>,
+}
+
+impl Drop for Batch<'_> {
+    fn drop(&mut self) {
+        for due in self.due.by_ref() {
+            self.leases.holder.failed(&due, self.leases.now());
+            self.leases.bell(due.place.set()).notify_waiters();
         }
     }
 }

@@ -4,9 +4,9 @@
 //! together let no more pass than the limit. What was left when the store was heard of last is what
 //! is divided, so that an outage is no fresh start.
 
-use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use ahash::RandomState;
 use rustc_hash::FxHashMap;
 
 use crate::Nanos;

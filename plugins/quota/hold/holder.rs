@@ -1,9 +1,11 @@
 //! Where permits are held: which key is where, and what a request is told.
 
-use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+use std::hash::{BuildHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use ahash::RandomState;
 
 use super::agenda::Agenda;
 use super::lease::Lease;
@@ -37,7 +39,7 @@ pub struct Claim<'a> {
 pub enum Spend {
     /// Yes or no.
     Known(Outcome),
-    /// It has to wait for the answer to an ask: see [`Holder::spot`].
+    /// It has to wait for the answer to an ask.
     Wait,
     /// It would have to, but the store is away.
     Away,

@@ -220,3 +220,45 @@ async fn who_is_not_used_any_more_asks_nothing_any_more() {
     }
     panic!("it is still carried");
 }
+
+#[test]
+fn runtimes_end_and_others_go_on() {
+    let store = Arc::new(Memory::new(1, Some(Duration::from_millis(1))));
+    let leases = Leases::new(store, 64);
+    let terms = Terms::new(fixed(100), 1, 0.0).unwrap();
+    let claim = claim("a", &terms);
+    // Without one nothing is asked, and nobody is harmed.
+    assert_eq!(leases.take(&claim, 1), Spend::Wait);
+    let runtime = || {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        builder.enable_all().build().unwrap()
+    };
+    for _ in 0..3 {
+        let runtime = runtime();
+        let waited = leases.wait(&claim, 1, LIMIT);
+        let mut outcome = runtime.block_on(waited).unwrap();
+        while outcome.allowed {
+            let _within = runtime.enter();
+            match leases.take(&claim, 1) {
+                Spend::Known(next) => outcome = next,
+                // The next runtime's to ask.
+                _ => break,
+            }
+        }
+    }
+}
+
+#[test]
+fn an_ask_whose_runtime_ended_has_no_answer() {
+    let store = Arc::new(Memory::new(1, None));
+    let leases = Leases::new(store, 64);
+    let terms = Terms::new(fixed(100), 1, 0.0).unwrap();
+    let claim = claim("a", &terms);
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = builder.enable_all().build().unwrap();
+    let late = runtime.block_on(leases.wait(&claim, 1, Duration::from_millis(30)));
+    assert!(matches!(late, Err(Away::Late(_))));
+    assert_eq!(leases.take(&claim, 1), Spend::Wait);
+    drop(runtime);
+    assert_eq!(leases.take(&claim, 1), Spend::Away);
+}

@@ -185,7 +185,7 @@ impl Trial<'_> {
     fn roll(&mut self) {
         const AGO: u64 = 10_000_000;
         self.redis.cli(&["DEL", &self.key]);
-        let book = format!("lease:{}", self.key);
+        let book = crate::key::book_of(&self.key);
         if let Ok(end) = self.redis.cli(&["HGET", &book, "end"]).parse::<u64>() {
             let end = (end - AGO).to_string();
             self.redis.cli(&["HSET", &book, "end", &end]);
