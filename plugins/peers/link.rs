@@ -106,13 +106,18 @@ impl Link {
     pub(crate) async fn ask(&self, question: Question, until: Instant) -> Result<Reply, Away> {
         // Of this link's own clock: callers' clocks need not have the same zero.
         let now = self.core.nanos();
-        if !self.is_up() || self.breaker.admit(now) == Admitted::No {
+        if !self.is_up() {
+            return Err(Away::Known);
+        }
+        let longest = until.saturating_duration_since(Instant::now());
+        let admitted = self.breaker.admit(now, longest);
+        if admitted == Admitted::No {
             return Err(Away::Known);
         }
         let asked = self.tell(question, until).await;
         match &asked {
             Ok(_) => self.breaker.answered(),
-            Err(_) => _ = self.breaker.failed(self.core.nanos()),
+            Err(_) => _ = self.breaker.failed(admitted, self.core.nanos()),
         }
         asked
     }

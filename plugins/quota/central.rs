@@ -73,7 +73,7 @@ impl Central {
             command
         };
         let value = self.ask(&command, now).await?;
-        self.read(read_verdict(charges, &value), now)
+        made(read_verdict(charges, &value))
     }
 
     /// Charges afterwards, or gives back: what a request really cost, less what was charged. Nothing is
@@ -102,7 +102,7 @@ impl Central {
         let each = asks.iter().map(|ask| async move {
             let command = |text| lease_command(&self.lease, ask, &self.node, (text, None));
             let value = self.ask(&command, now).await?;
-            self.read(read_grant(&value), now)
+            made(read_grant(&value))
         });
         futures::future::join_all(each).await
     }
@@ -140,7 +140,7 @@ impl Central {
             command
         };
         let value = self.ask(&command, now).await?;
-        self.read(read_standing(&value), now)
+        made(read_standing(&value))
     }
 
     /// Whether the server counts as away.
@@ -164,7 +164,9 @@ impl Central {
         command: &(impl Fn(bool) -> Cmd + Sync),
         now: Nanos,
     ) -> Result<Value, Away> {
-        if self.breaker.admit(now) == Admitted::No {
+        let deadline = self.patience.deadline();
+        let admitted = self.breaker.admit(now, deadline);
+        if admitted == Admitted::No {
             return Err(Away::Known);
         }
         let (mut used, mut begun) = (None, None);
@@ -186,7 +188,6 @@ impl Central {
                 answered => answered,
             }
         };
-        let deadline = self.patience.deadline();
         let asked = tokio::time::timeout(deadline, asked).await;
         match asked {
             Ok(Ok(value)) => {
@@ -200,7 +201,8 @@ impl Central {
                 if let Some(number) = used.filter(|_| ends_connection(&error)) {
                     self.line.lost(number);
                 }
-                Err(self.failed(error, now))
+                self.breaker.failed(admitted, now);
+                Err(Away::Failed(Box::new(error)))
             }
             Err(_) => {
                 // What it answers later has nobody who waits for it.
@@ -209,20 +211,10 @@ impl Central {
                 }
                 self.patience.late();
                 let waited = u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX);
-                self.breaker.failed(now.saturating_add(waited));
+                self.breaker.failed(admitted, now.saturating_add(waited));
                 Err(Away::Late(deadline))
             }
         }
-    }
-
-    /// What was made of an answer; one that is none is a failure of the server.
-    pub(crate) fn read<T>(&self, read: RedisResult<T>, now: Nanos) -> Result<T, Away> {
-        read.map_err(|error| self.failed(error, now))
-    }
-
-    fn failed(&self, error: RedisError, now: Nanos) -> Away {
-        self.breaker.failed(now);
-        Away::Failed(Box::new(error))
     }
 }
 
@@ -276,6 +268,11 @@ impl fmt::Debug for Central {
             .field("breaker", &self.breaker)
             .finish_non_exhaustive()
     }
+}
+
+/// What was made of an answer. One that is none says nothing about whether the server is there: it is.
+fn made<T>(read: RedisResult<T>) -> Result<T, Away> {
+    read.map_err(|error| Away::Failed(Box::new(error)))
 }
 
 /// Whether another connection may do better: this one is broken, or leads to a server that is none
