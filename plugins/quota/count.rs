@@ -211,6 +211,12 @@ impl Count {
                 count,
                 ..
             } if kept.checked_add(1) == Some(number) => (number, left, *count, 0),
+            // The clock went back over the edge: the window that had begun goes on.
+            Count::Sliding {
+                number: kept,
+                before,
+                count,
+            } if number.checked_add(1) == Some(*kept) => (*kept, window, *before, *count),
             _ => (number, left, 0, 0),
         }
     }

@@ -64,6 +64,9 @@ function laws.sliding.kept(key, window)
     return number, left, tonumber(kept[2]), tonumber(kept[3])
   elseif tonumber(kept[1]) == number - 1 then
     return number, left, tonumber(kept[3]), 0
+  elseif tonumber(kept[1]) == number + 1 then
+    -- The clock went back over the edge: the window that had begun goes on.
+    return number + 1, window, tonumber(kept[2]), tonumber(kept[3])
   end
   return number, left, 0, 0
 end

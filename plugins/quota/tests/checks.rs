@@ -360,3 +360,34 @@ async fn users_passwords_databases_and_tls() {
     assert!(refused.is_err());
     std::fs::remove_dir_all(folder).unwrap();
 }
+
+#[tokio::test]
+async fn a_clock_that_went_back_into_the_window_before_is_no_fresh_start() {
+    let redis = Redis::start();
+    let central = redis.central();
+    let window = Duration::from_secs(86_400);
+    let law = Law::Sliding { limit: 8, window };
+    let key = charge("a", law, 0).key;
+    let seconds: u64 = redis
+        .cli(&["TIME"])
+        .lines()
+        .next()
+        .unwrap()
+        .parse()
+        .unwrap();
+    // Used up in the window that has not begun any more.
+    let next = (seconds / 86_400 + 1).to_string();
+    redis.cli(&["HSET", &key, "w", &next, "p", "0", "c", "7"]);
+    let verdict = take(&central, "a", law).await;
+    assert!(verdict.allowed);
+    assert_eq!(verdict.outcomes[0].mark.to_string(), next);
+    assert_eq!(passed(&central, "a", law, 9).await, 0);
+    // What was charged there is given back there.
+    let settled = Settled {
+        charge: charge("a", law, 0),
+        more: -1,
+        mark: verdict.outcomes[0].mark,
+    };
+    central.settle(&[settled], 0).await.unwrap();
+    assert_eq!(passed(&central, "a", law, 9).await, 1);
+}

@@ -19,6 +19,8 @@ enum Op {
     /// One that asks for itself.
     Check(u64),
     Pass(u64),
+    /// The clock goes back.
+    Back(u64),
     /// The window ends.
     Roll,
 }
@@ -53,6 +55,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         2 => again,
         2 => (0..30u64).prop_map(Op::Check),
         3 => (0..40_000_000_000u64).prop_map(Op::Pass),
+        1 => (0..10_000_000_000u64).prop_map(Op::Back),
         1 => Just(Op::Roll),
     ];
     prop::collection::vec(op, 1..50)
@@ -108,6 +111,11 @@ impl Trial<'_> {
                 Op::Check(cost) => self.check(*cost).await,
                 // Of fixed windows the clock is the server's.
                 Op::Pass(us) => self.now += if self.is_fixed() { 0 } else { *us },
+                // A log is kept in order, here by when requests came and there by their times.
+                Op::Back(us) if matches!(self.law, Law::Sliding { .. } | Law::Bucket { .. }) => {
+                    self.now -= us;
+                }
+                Op::Back(_) => {}
                 Op::Roll if self.is_fixed() => self.roll(),
                 Op::Roll => {}
             }
