@@ -2,29 +2,25 @@
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value};
+use redis::{Cmd, RedisResult, Value};
 
 use crate::Nanos;
 use crate::answers::{read_grant, read_standing, read_verdict};
-use crate::breaker::{Admitted, Breaker};
 use crate::charge::{Charge, Law};
-use crate::figures::{Calls, Tally};
+use crate::figures::Calls;
 use crate::key::book_of;
 use crate::lease::{Ask, Grant};
-use crate::line::Line;
 use crate::patience::Patience;
 use crate::script::Script;
 use crate::server::Server;
 use crate::store::{Away, Keeper, QuotaStore, Settled, Standing, Verdict, Waiting};
+use crate::talk::{Question, Repeat, Talk};
 
 /// One server, as seen by this process.
 pub struct Central {
-    line: Line,
-    patience: Patience,
-    breaker: Breaker,
-    tally: Tally,
+    talk: Talk,
     /// What this process is called in the books: another after each start, as it has forgotten what it held.
     node: String,
     check: Script,
@@ -48,10 +44,7 @@ impl Central {
 
     fn with(server: Server, patience: Patience) -> Central {
         Central {
-            line: Line::new(server),
-            patience,
-            breaker: Breaker::default(),
-            tally: Tally::default(),
+            talk: Talk::new(server, patience),
             node: format!("{:016x}", RandomState::new().hash_one(())),
             check: Script::of_laws(include_str!("scripts/check.lua")),
             settle: Script::of_laws(include_str!("scripts/settle.lua")),
@@ -66,13 +59,16 @@ impl Central {
     /// # Errors
     /// When there is no answer. What was charged then is not known: the request may count.
     pub async fn check(&self, charges: &[Charge], now: Nanos) -> Result<Verdict, Away> {
-        let command = |text| {
+        let command = &|text| {
             let mut command = self.check.command(charges.len(), text);
             let each = charges.iter().map(|charge| (charge, cost(charge), None));
             write(&mut command, each);
             command
         };
-        let value = self.ask(&command, now).await?;
+        let key = charges.first().map_or("", |charge| &charge.key);
+        // Asked twice it may be charged twice: that is on the side of the limit.
+        let question = Question::safe(key, command);
+        let value = self.talk.ask(&question, now).await?;
         made(read_verdict(charges, &value))
     }
 
@@ -82,7 +78,7 @@ impl Central {
     /// # Errors
     /// When there is no answer.
     pub async fn settle(&self, charges: &[Settled], now: Nanos) -> Result<(), Away> {
-        let command = |text| {
+        let command = &|text| {
             let mut command = self.settle.command(charges.len(), text);
             let each = charges
                 .iter()
@@ -90,7 +86,13 @@ impl Central {
             write(&mut command, each);
             command
         };
-        self.ask(&command, now).await.map(drop)
+        let key = charges.first().map_or("", |settled| &settled.charge.key);
+        let mut question = Question::safe(key, command);
+        if charges.iter().any(|settled| settled.more < 0) {
+            // What is given back twice makes room that nobody left.
+            question.repeat = Repeat::Never;
+        }
+        self.talk.ask(&question, now).await.map(drop)
     }
 
     /// Asks for permits, and gives some back; as many limits as are due, at once.
@@ -100,8 +102,9 @@ impl Central {
     pub async fn lease(&self, asks: &[Ask], now: Nanos) -> Vec<Result<Grant, Away>> {
         // One connection carries all of them, and writes what is there in one go.
         let each = asks.iter().map(|ask| async move {
-            let command = |text| lease_command(&self.lease, ask, &self.node, (text, None));
-            let value = self.ask(&command, now).await?;
+            let command = &|text| lease_command(&self.lease, ask, &self.node, (text, None));
+            let question = Question::safe(&ask.key, command);
+            let value = self.talk.ask(&question, now).await?;
             made(read_grant(&value))
         });
         futures::future::join_all(each).await
@@ -117,7 +120,9 @@ impl Central {
             // One by one: they need not be in one slot.
             let mut command = redis::cmd("DEL");
             command.arg(key).arg(book_of(key));
-            let value = self.ask(&|_| command.clone(), now).await?;
+            let command = &|_| command.clone();
+            let question = Question::safe(key, command);
+            let value = self.talk.ask(&question, now).await?;
             gone += u64::from(matches!(value, Value::Int(n) if n > 0));
         }
         Ok(gone)
@@ -127,94 +132,31 @@ impl Central {
     #[cfg(test)]
     pub(crate) async fn lease_as(&self, node: u64, ask: &Ask, clock: Option<u64>) -> Grant {
         let node = node.to_string();
-        let command = |text| lease_command(&self.lease, ask, &node, (text, clock));
-        read_grant(&self.ask(&command, 0).await.unwrap()).unwrap()
+        let command = &|text| lease_command(&self.lease, ask, &node, (text, clock));
+        let question = Question::safe(&ask.key, command);
+        read_grant(&self.talk.ask(&question, 0).await.unwrap()).unwrap()
     }
 
     async fn look(&self, key: &str, law: Law, now: Nanos) -> Result<Standing, Away> {
-        let command = |text| {
+        let command = &|text| {
             let (law, limit, window) = law.words();
             let mut command = self.inspect.command(2, text);
             command.arg(key).arg(book_of(key));
             command.arg(law).arg(limit).arg(window);
             command
         };
-        let value = self.ask(&command, now).await?;
+        let question = Question::safe(key, command);
+        let value = self.talk.ask(&question, now).await?;
         made(read_standing(&value))
     }
 
-    /// Whether the server counts as away.
+    /// Whether the server counts as away; of a cluster, whether a part of it does.
     pub fn is_away(&self) -> bool {
-        self.breaker.is_open()
+        self.talk.is_away()
     }
 
-    /// Asks once, with the hash of the script, and with its text if the server does not know it.
-    pub(crate) async fn ask(
-        &self,
-        command: &(impl Fn(bool) -> Cmd + Sync),
-        now: Nanos,
-    ) -> Result<Value, Away> {
-        let ended = self.ask_uncounted(command, now).await;
-        self.tally.count(&ended);
-        ended
-    }
-
-    async fn ask_uncounted(
-        &self,
-        command: &(impl Fn(bool) -> Cmd + Sync),
-        now: Nanos,
-    ) -> Result<Value, Away> {
-        let deadline = self.patience.deadline();
-        let admitted = self.breaker.admit(now, deadline);
-        if admitted == Admitted::No {
-            return Err(Away::Known);
-        }
-        let (mut used, mut begun) = (None, None);
-        let asked = async {
-            let mut line = self.line.get().await?;
-            used = Some(line.number);
-            // What it takes to connect says nothing about answers.
-            begun = Some(Instant::now());
-            match line
-                .live
-                .ask(&command(false))
-                .await
-                .and_then(Value::extract_error)
-            {
-                Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-                    let again = command(true);
-                    line.live.ask(&again).await.and_then(Value::extract_error)
-                }
-                answered => answered,
-            }
-        };
-        let asked = tokio::time::timeout(deadline, asked).await;
-        match asked {
-            Ok(Ok(value)) => {
-                self.breaker.answered();
-                if let Some(begun) = begun {
-                    self.patience.answered(begun.elapsed());
-                }
-                Ok(value)
-            }
-            Ok(Err(error)) => {
-                if let Some(number) = used.filter(|_| ends_connection(&error)) {
-                    self.line.lost(number);
-                }
-                self.breaker.failed(admitted, now);
-                Err(Away::Failed(Box::new(error)))
-            }
-            Err(_) => {
-                // What it answers later has nobody who waits for it.
-                if let Some(number) = used {
-                    self.line.lost(number);
-                }
-                self.patience.late();
-                let waited = u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX);
-                self.breaker.failed(admitted, now.saturating_add(waited));
-                Err(Away::Late(deadline))
-            }
-        }
+    pub(crate) fn talk(&self) -> &Talk {
+        &self.talk
     }
 }
 
@@ -253,19 +195,18 @@ impl QuotaStore for Central {
     }
 
     fn is_away(&self) -> bool {
-        self.breaker.is_open()
+        self.talk.is_away()
     }
 
     fn calls(&self) -> Calls {
-        self.tally.read()
+        self.talk.calls()
     }
 }
 
 impl fmt::Debug for Central {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Central")
-            .field("patience", &self.patience)
-            .field("breaker", &self.breaker)
+            .field("talk", &self.talk)
             .finish_non_exhaustive()
     }
 }
@@ -273,23 +214,6 @@ impl fmt::Debug for Central {
 /// What was made of an answer. One that is none says nothing about whether the server is there: it is.
 fn made<T>(read: RedisResult<T>) -> Result<T, Away> {
     read.map_err(|error| Away::Failed(Box::new(error)))
-}
-
-/// Whether another connection may do better: this one is broken, or leads to a server that is none
-/// any more. What a server says about the request itself is no reason.
-fn ends_connection(error: &RedisError) -> bool {
-    use ServerErrorKind::{
-        BusyLoading, ClusterDown, CrossSlot, ExecAbort, MasterDown, NoPerm, NoScript, ReadOnly,
-        ResponseError, TryAgain,
-    };
-    match error.kind() {
-        // A master that became a replica, one that has just started, a cluster without a master.
-        ErrorKind::Server(ReadOnly | MasterDown | BusyLoading | ClusterDown) => true,
-        ErrorKind::Server(ResponseError | ExecAbort | NoScript | TryAgain | CrossSlot | NoPerm)
-        | ErrorKind::Extension
-        | ErrorKind::UnexpectedReturnType => false,
-        _ => true,
-    }
 }
 
 /// Keys, and for each of them law, number, limit, window and the mark if there is one.

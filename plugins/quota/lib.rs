@@ -32,6 +32,7 @@ mod script;
 mod server;
 mod share;
 mod store;
+mod talk;
 #[cfg(test)]
 mod tests;
 

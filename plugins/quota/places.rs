@@ -7,8 +7,10 @@
 //!
 //! What this process holds is known here, so that a server that lost everything learns it again.
 
+mod keep;
+
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use redis::{Cmd, RedisResult, Value};
@@ -20,18 +22,22 @@ use crate::Nanos;
 use crate::central::Central;
 use crate::script::unexpected;
 use crate::store::Away;
+use crate::talk::Question;
 
 /// How long a place counts after its gateway was last heard of: long enough that one lost heartbeat does
 /// not free a place that is taken, short enough that nobody notices for long that a gateway died.
 pub const LONGEST_LIFE: Duration = Duration::from_secs(10);
 /// Gateways say so many times in the life of a place that they hold it.
 const HEARTBEATS: u32 = 3;
-/// What is due is looked for so often in the life of a place.
-const LOOKS: u32 = 12;
 /// A life is at least this, or heartbeats would be all that a server does.
 const SHORTEST_LIFE: Duration = Duration::from_secs(1);
-/// Places that are given back or kept together: the server does nothing else meanwhile.
+/// Places that are given back or kept together, at most: the server does nothing else meanwhile.
 const PER_ROUND: usize = 1_024;
+/// And at least, however short the deadline of their answer is.
+const LEAST_PER_ROUND: usize = 32;
+/// What a place costs a server, one key for each: all of a round are to be answered in a quarter of their
+/// deadline.
+const EACH: Duration = Duration::from_micros(10);
 /// Places that wait to be given back while the server is away; of more, the server learns by their age.
 const MOST_LEAVING: usize = 65_536;
 /// A server that gave no answer is tried again after this.
@@ -59,6 +65,8 @@ type Keys = SmallVec<[Arc<str>; 1]>;
 pub struct Places {
     central: Arc<Central>,
     life: Duration,
+    /// Places that are spoken of in one go.
+    per_round: usize,
     /// What tells places of this process from those of others.
     node: Box<str>,
     next: AtomicU64,
@@ -72,6 +80,8 @@ struct Held {
     leaving: Vec<Leaving>,
     /// Whether there is a task.
     kept: bool,
+    /// The connection over which the server was told.
+    line: u64,
     /// When the task looks next for places that have to be told again.
     look: Instant,
     /// The time of requests, as the last one told it: the task has no other.
@@ -82,8 +92,9 @@ struct One {
     keys: Keys,
     /// Whether the server may know of it.
     told: bool,
-    /// When it has to be told next.
-    due: Instant,
+    /// When it has to be told next; `None` while it is asked whether there is room: who said meanwhile that it
+    /// is there would be there in spite of the answer.
+    due: Option<Instant>,
 }
 
 struct Leaving {
@@ -115,8 +126,12 @@ impl Places {
     /// Places at a server. `life` is how long one counts unless it is kept, within bounds; `node` is
     /// a text that no other process has.
     pub fn new(central: Arc<Central>, life: Duration, node: &str) -> Places {
+        let answered = central.talk().deadline() / 4;
+        let each = answered.as_micros() / EACH.as_micros();
+        let per_round = usize::try_from(each).unwrap_or(PER_ROUND);
         Places {
             central,
+            per_round: per_round.clamp(LEAST_PER_ROUND, PER_ROUND),
             life: life.clamp(SHORTEST_LIFE, LONGEST_LIFE),
             node: node.into(),
             next: AtomicU64::new(0),
@@ -125,6 +140,7 @@ impl Places {
                 places: FxHashMap::default(),
                 leaving: Vec::new(),
                 kept: false,
+                line: 0,
                 look: Instant::now(),
                 clock: (Instant::now(), 0),
             }),
@@ -136,16 +152,23 @@ impl Places {
         // Held before the server is asked: if nobody waits for the answer, the place is given back.
         let place = self.hold(seats, now);
         let who = self.name(place.number);
-        let command = |text| {
+        let command = &|text| {
             let mut command = self.begin(seats, text, "enter");
             command.arg(&who);
             seats.iter().for_each(|seat| _ = command.arg(seat.most));
             command
         };
-        let read = |value| read(&value, seats.len());
-        let answer = self.central.ask(&command, now).await;
-        match answer.and_then(|value| read(value).map_err(|error| Away::Failed(error.into()))) {
-            Ok((true, there)) => Entered::In(place, there),
+        let key = seats.first().map_or("", |seat| &seat.key);
+        // Who is there already stays.
+        let question = Question::safe(key, command);
+        let sent = Instant::now();
+        let answer = self.central.talk().ask(&question, now).await;
+        let read = |value| read(&value, seats.len()).map_err(|error| Away::Failed(error.into()));
+        match answer.and_then(read) {
+            Ok((true, there)) => {
+                self.entered(place.number, sent);
+                Entered::In(place, there)
+            }
             Ok((false, there)) => {
                 place.forget();
                 Entered::Full(there)
@@ -173,7 +196,7 @@ impl Places {
         let one = One {
             keys: seats.iter().map(|seat| seat.key.as_str().into()).collect(),
             told: true,
-            due: at + self.life / HEARTBEATS,
+            due: None,
         };
         let mut held = self.held();
         held.places.insert(number, one);
@@ -181,11 +204,24 @@ impl Places {
         let starts = !std::mem::replace(&mut held.kept, true);
         drop(held);
         if starts {
-            tokio::spawn(keep(Kept(Arc::downgrade(self))));
+            tokio::spawn(keep::keep(Arc::clone(self)));
         }
         PlaceHeld {
             places: Arc::clone(self),
             number,
+        }
+    }
+
+    /// The server has heard of it.
+    fn entered(&self, number: u64, sent: Instant) {
+        let line = self.central.talk().line();
+        let mut held = self.held();
+        if let Some(one) = held.places.get_mut(&number) {
+            one.due = Some(sent + self.life / HEARTBEATS);
+        }
+        if held.line != line {
+            // It may have heard of no other.
+            self.wake.notify_one();
         }
     }
 
@@ -194,7 +230,7 @@ impl Places {
     fn unanswered(&self, number: u64, away: &Away) {
         if let Some(one) = self.held().places.get_mut(&number) {
             one.told = !matches!(away, Away::Known);
-            one.due = Instant::now() + AGAIN;
+            one.due = Some(Instant::now() + AGAIN);
         }
     }
 
@@ -221,134 +257,10 @@ impl Places {
         now.saturating_add(since)
     }
 
-    /// What is to be said to the server now. `None` when there is nothing to keep, and the task ends.
-    fn due(&self, at: Instant) -> Option<Round> {
-        let mut held = self.held();
-        if held.places.is_empty() && held.leaving.is_empty() {
-            held.kept = false;
-            return None;
-        }
-        let mut round = Round::default();
-        held.leaving.retain(|gone| gone.until > at);
-        let from = held.leaving.len().saturating_sub(PER_ROUND);
-        round.gone = held.leaving.split_off(from);
-        for gone in &round.gone {
-            for key in &gone.keys {
-                let numbers = round.leave.entry(Arc::clone(key)).or_default();
-                numbers.push(gone.number);
-            }
-        }
-        if at < held.look {
-            return Some(round);
-        }
-        held.look = at + self.life / LOOKS;
-        let mut room = PER_ROUND - round.gone.len();
-        for (number, one) in held.places.iter_mut().filter(|(_, one)| one.due <= at) {
-            if room == 0 {
-                // The rest is next.
-                held.look = at;
-                break;
-            }
-            room -= 1;
-            one.told = true;
-            for key in &one.keys {
-                let numbers = round.keep.entry(Arc::clone(key)).or_default();
-                numbers.push(*number);
-            }
-        }
-        Some(round)
-    }
-
-    /// Says it, and learns from what comes back. False when the server gave no answer to some of it.
-    async fn say(&self, round: Round) -> bool {
-        let now = self.now();
-        let left = round.leave.iter().map(|(key, numbers)| async move {
-            let mut command = redis::cmd("ZREM");
-            command.arg(&**key);
-            numbers.iter().for_each(|n| _ = command.arg(self.name(*n)));
-            self.central.ask(&|_| command.clone(), now).await.is_ok()
-        });
-        let left = futures::future::join_all(left).await;
-        let kept = round.keep.iter().map(|(key, numbers)| async move {
-            let command = |text| {
-                let mut command = self.begin(&[key], text, "keep");
-                numbers.iter().for_each(|n| _ = command.arg(self.name(*n)));
-                command
-            };
-            let sent = Instant::now();
-            let answered = self.central.ask(&command, now).await.is_ok();
-            if answered {
-                self.still_there(numbers, sent);
-            }
-            answered
-        });
-        let kept = futures::future::join_all(kept).await;
-        let left = left.into_iter().all(|answered| answered);
-        if !left {
-            // Said twice does no harm.
-            self.leaves(round.gone);
-        }
-        left && kept.into_iter().all(|answered| answered)
-    }
-
-    /// The server has heard of these.
-    fn still_there(&self, numbers: &[u64], sent: Instant) {
-        let mut held = self.held();
-        for number in numbers {
-            if let Some(one) = held.places.get_mut(number) {
-                one.due = sent + self.life / HEARTBEATS;
-            }
-        }
-    }
-
     fn leaves(&self, gone: impl IntoIterator<Item = Leaving>) {
         let mut held = self.held();
         let room = MOST_LEAVING.saturating_sub(held.leaving.len());
         held.leaving.extend(gone.into_iter().take(room));
-    }
-}
-
-/// What one look of the task found.
-#[derive(Default)]
-struct Round {
-    leave: FxHashMap<Arc<str>, Vec<u64>>,
-    gone: Vec<Leaving>,
-    keep: FxHashMap<Arc<str>, Vec<u64>>,
-}
-
-impl Round {
-    fn is_empty(&self) -> bool {
-        self.leave.is_empty() && self.keep.is_empty()
-    }
-}
-
-/// The task's hold on its places: if it ends by itself or with its runtime, the next request starts another.
-struct Kept(Weak<Places>);
-
-impl Drop for Kept {
-    fn drop(&mut self) {
-        if let Some(places) = self.0.upgrade() {
-            places.held().kept = false;
-        }
-    }
-}
-
-/// Gives back what was left, and keeps what is held.
-async fn keep(mut kept: Kept) {
-    while let Some(places) = kept.0.upgrade() {
-        let Some(round) = places.due(Instant::now()) else {
-            // Which has said that there is no task any more; another may have begun.
-            kept.0 = Weak::new();
-            return;
-        };
-        let idle = round.is_empty();
-        if !places.say(round).await {
-            tokio::time::sleep(AGAIN).await;
-        } else if idle {
-            let woken = places.wake.notified();
-            // Who holds places for long wakes nobody.
-            let _ = tokio::time::timeout(places.life / LOOKS, woken).await;
-        }
     }
 }
 

@@ -83,6 +83,11 @@ pub(crate) enum Live {
 }
 
 impl Server {
+    /// Whether it is many servers.
+    pub(crate) fn is_cluster(&self) -> bool {
+        matches!(self, Server::Cluster { .. })
+    }
+
     /// Connects, within this time.
     pub(crate) async fn connect(&self, limit: Duration) -> RedisResult<Live> {
         let config = AsyncConnectionConfig::new()

@@ -4,7 +4,7 @@
 -- whoever holds it. Only the server's clock counts.
 -- enter: KEYS: one for each limit. ARGV[4]: who comes; ARGV[5..]: for each key how many may be there.
 --   All have room, or nobody enters. Answer: let in or not, then for each key how many are there (with
---   this one, if it was let in).
+--   this one, if it was let in). Asked once more, the same who has the same place.
 -- keep: KEYS[1]. ARGV[4..]: who is still there. Answer: how many are there.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -14,8 +14,8 @@ local function whole(n) return string.format('%.0f', n) end
 
 local function there(key)
   redis.call('ZREMRANGEBYSCORE', key, '-inf', whole(now))
-  -- Beyond what a place can last: from before this server's clock was turned back.
-  redis.call('ZREMRANGEBYSCORE', key, '(' .. whole(now + longest), '+inf')
+  -- Far beyond what a place can last: from before this server's clock was turned back by more than a life.
+  redis.call('ZREMRANGEBYSCORE', key, '(' .. whole(now + 2 * longest), '+inf')
   return redis.call('ZCARD', key)
 end
 
@@ -24,7 +24,8 @@ local function stay(key, who)
 end
 
 local function last(key)
-  redis.call('PEXPIRE', key, whole(life))
+  -- Others may count for longer than this one does.
+  redis.call('PEXPIRE', key, whole(longest))
 end
 
 if ARGV[1] == 'keep' then
@@ -36,6 +37,8 @@ end
 local answer = { 1 }
 for i, key in ipairs(KEYS) do
   local count = there(key)
+  -- It came before, and its answer was lost.
+  if redis.call('ZSCORE', key, ARGV[4]) then count = count - 1 end
   if count >= tonumber(ARGV[4 + i]) then answer[1] = 0 end
   answer[1 + i] = count
 end
@@ -45,5 +48,8 @@ if answer[1] == 1 then
     last(key)
     answer[1 + i] = answer[1 + i] + 1
   end
+else
+  -- Whoever is refused holds nothing.
+  for _, key in ipairs(KEYS) do redis.call('ZREM', key, ARGV[4]) end
 end
 return answer

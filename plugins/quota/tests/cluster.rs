@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::rig::*;
-use crate::{Access, Ask, Central, QuotaStore, Server, key_text};
+use crate::{Access, Ask, Away, Central, Charge, QuotaStore, Server, key_text};
 
 fn cluster() -> Vec<lockgate_test_redis::Redis> {
     Cluster::start(lockgate_test_redis::free_port)
@@ -86,6 +86,71 @@ async fn limits_in_several_slots_cannot_be_one_request() {
     let mut charges = [charge("a", fixed(2), 1), charge("b", fixed(5), 1)];
     charges[0].key = key_text("one", "r", "x");
     charges[1].key = key_text("two", "r", "x");
-    let away = shared.check(&charges, 0).await.unwrap_err();
-    assert!(matches!(away, crate::Away::Failed(_)), "{away}");
+    for _ in 0..9 {
+        let away = shared.check(&charges, 0).await.unwrap_err();
+        assert!(matches!(away, Away::Failed(_)), "{away}");
+    }
+    // Which is nobody's fault but theirs.
+    assert!(shared.check(&charges[..1], 0).await.unwrap().allowed);
+}
+
+#[tokio::test]
+async fn a_shard_that_is_frozen_takes_no_other_down_and_is_found_after_its_failover() {
+    let nodes = cluster();
+    let shared = central(&nodes, Duration::from_millis(400));
+    let charges: Vec<_> = (0..60)
+        .map(|scope| {
+            let mut one = charge("a", fixed(1_000_000), 1);
+            one.key = key_text(&format!("user-{scope}"), "r", "x");
+            one
+        })
+        .collect();
+    let mut now = 1;
+    for one in &charges {
+        // Within the deadline at some time, however busy the machine is.
+        until_answered(&shared, one, &mut now).await;
+    }
+    let masters = || nodes.iter().filter(|node| node.is_master());
+    let has = |node: &lockgate_test_redis::Redis, one: &Charge| {
+        let said = node.cli(&["EXISTS", &one.key]).unwrap();
+        said == "1" || said == "(integer) 1"
+    };
+    let frozen = masters().next().unwrap();
+    let (mine, others): (Vec<_>, Vec<_>) = charges.iter().partition(|one| has(frozen, one));
+    assert!(mine.len() > 9 && others.len() > 9);
+    frozen.signal(Signal::SIGSTOP).unwrap();
+    let mut failed = 0;
+    for round in 0..8 {
+        for one in &mine {
+            // By this clock no pause is ever over.
+            let asked = shared.check(std::slice::from_ref(one), now);
+            let other = others[round % others.len()];
+            let (asked, answered) =
+                tokio::join!(asked, shared.check(std::slice::from_ref(other), now));
+            failed += u32::from(matches!(asked, Err(Away::Late(_))));
+            assert!(!matches!(answered, Err(Away::Known)), "{round}");
+        }
+    }
+    assert!(failed > 0);
+    for one in &others {
+        until_answered(&shared, one, &mut now).await;
+    }
+    for one in &mine {
+        // Another is its master after a while.
+        until_answered(&shared, one, &mut now).await;
+    }
+}
+
+/// By a clock that goes on.
+async fn until_answered(central: &Central, one: &Charge, now: &mut u64) {
+    let mut last = None;
+    for _ in 0..800 {
+        *now += 500_000_000;
+        match central.check(std::slice::from_ref(one), *now).await {
+            Ok(_) => return,
+            Err(away) => last = Some(away),
+        }
+        tokio::time::sleep(Duration::from_millis(25)).await;
+    }
+    panic!("{} was never answered: {last:?}", one.key);
 }

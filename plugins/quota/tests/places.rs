@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::rig::*;
-use crate::{Central, Entered, PlaceHeld, Places, Seat, Server};
+use crate::{Central, Entered, LONGEST_LIFE, PlaceHeld, Places, Seat, Server};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -172,4 +172,87 @@ async fn a_clock_that_was_turned_back_holds_nothing() {
     let key = seat("a", 1).key;
     redis.cli(&["ZADD", &key, "99999999999999", "from-tomorrow:1"]);
     assert!(enter(&places, &[seat("a", 1)]).await.is_some());
+}
+
+/// A member that some other gateway holds, for so long from now by the server's clock, in milliseconds.
+fn forge(redis: &Redis, text: &str, from_now: u64) {
+    let time = redis.cli(&["TIME"]);
+    let seconds: u64 = time.lines().next().unwrap().parse().unwrap();
+    let ends = ((seconds * 1_000) + from_now).to_string();
+    redis.cli(&["ZADD", &seat(text, 0).key, &ends, "other:0"]);
+}
+
+#[tokio::test]
+async fn a_clock_that_went_back_a_little_frees_no_place() {
+    let redis = Redis::start();
+    // Entered for ten seconds, just before the clock went back by at least two.
+    forge(&redis, "a", 13_000);
+    assert!(enter(&at(&redis, "one"), &[seat("a", 1)]).await.is_none());
+    assert_eq!(count(&redis, "a"), "1");
+}
+
+#[tokio::test]
+async fn a_shorter_life_does_not_shorten_that_of_others() {
+    let redis = Redis::start();
+    let long = Places::new(Arc::new(redis.central()), LONGEST_LIFE, "long");
+    let seats = [seat("a", 2)];
+    let (_held, _) = enter(&Arc::new(long), &seats).await.unwrap();
+    let (_short, there) = enter(&at(&redis, "short"), &seats).await.unwrap();
+    assert_eq!(there, [2]);
+    let left: u64 = redis.cli(&["PTTL", &seats[0].key]).parse().unwrap();
+    assert!(left > 5_000, "{left}");
+}
+
+#[tokio::test]
+async fn who_enters_twice_because_an_answer_was_lost_has_one_place() {
+    let redis = Redis::start();
+    let lossy = Lossy::to(&redis).await;
+    let places = Arc::new(Places::new(Arc::new(lossy.central()), SECOND, "one"));
+    drop(enter(&places, &[seat("b", 1)]).await);
+    until_count(&redis, "b", "0").await;
+    lossy.lose(1);
+    let both = [seat("wide", 9), seat("narrow", 1)];
+    let (_held, there) = enter(&places, &both).await.expect("there is room");
+    assert_eq!(there, [1, 1]);
+    assert_eq!(
+        (count(&redis, "wide"), count(&redis, "narrow")),
+        ("1".into(), "1".into())
+    );
+}
+
+#[tokio::test]
+async fn who_is_refused_after_a_long_wait_holds_nothing() {
+    let redis = Redis::start();
+    let places = at(&redis, "one");
+    // Connected, and known to the server.
+    drop(enter(&places, &[seat("b", 1)]).await);
+    until_count(&redis, "b", "0").await;
+    forge(&redis, "a", 9_500);
+    redis.signal(Signal::SIGSTOP);
+    let asked = {
+        let places = Arc::clone(&places);
+        tokio::spawn(async move { enter(&places, &[seat("a", 1)]).await.is_some() })
+    };
+    // Longer than places go without a word.
+    tokio::time::sleep(SECOND).await;
+    redis.signal(Signal::SIGCONT);
+    assert!(!asked.await.unwrap());
+    for _ in 0..10 {
+        assert_eq!(count(&redis, "a"), "1");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn the_last_places_of_what_is_not_configured_any_more_are_given_back() {
+    let redis = Redis::start();
+    let places = at(&redis, "one");
+    let (held, _) = enter(&places, &[seat("a", 9)]).await.unwrap();
+    forge(&redis, "a", 9_000);
+    // Nothing but a word of its gateway frees a place now.
+    redis.cli(&["PERSIST", &seat("a", 9).key]);
+    assert_eq!(count(&redis, "a"), "2");
+    drop(places);
+    drop(held);
+    until_count(&redis, "a", "1").await;
 }

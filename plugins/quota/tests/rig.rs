@@ -3,10 +3,14 @@
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use lockgate_test_redis::folder;
 pub(super) use lockgate_test_redis::{Cluster, Sentinels, Signal};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 
 use crate::{Access, Central, Charge, Law, Place, Server, Verdict};
 
@@ -54,6 +58,12 @@ impl Redis {
         self.0.cli(words).unwrap()
     }
 
+    /// It crashes and is started again, without what it knew.
+    pub(super) fn again(&mut self) {
+        self.0.kill().unwrap();
+        self.0.restart().unwrap();
+    }
+
     pub(super) fn signal(&self, signal: Signal) {
         self.0.signal(signal).unwrap();
     }
@@ -64,6 +74,56 @@ impl Deref for Redis {
 
     fn deref(&self) -> &Self::Target {
         &self.0
+    }
+}
+
+/// A way to a server on which answers get lost: the question was worked off, and the connection is gone.
+pub(super) struct Lossy {
+    port: u16,
+    lose: Arc<AtomicUsize>,
+}
+
+impl Lossy {
+    pub(super) async fn to(redis: &Redis) -> Lossy {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let lossy = Lossy {
+            port: listener.local_addr().unwrap().port(),
+            lose: Arc::default(),
+        };
+        let (port, lose) = (redis.port(), Arc::clone(&lossy.lose));
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                tokio::spawn(Lossy::carry(client, port, Arc::clone(&lose)));
+            }
+        });
+        lossy
+    }
+
+    async fn carry(client: TcpStream, port: u16, lose: Arc<AtomicUsize>) {
+        let server = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+        let (mut asks, mut told) = client.into_split();
+        let (mut answers, mut asked) = server.into_split();
+        let up = tokio::spawn(async move { tokio::io::copy(&mut asks, &mut asked).await });
+        let mut bytes = [0; 4_096];
+        while let Ok(n @ 1..) = answers.read(&mut bytes).await {
+            let order = Ordering::SeqCst;
+            let lost = lose.fetch_update(order, order, |left| left.checked_sub(1));
+            if lost.is_ok() || told.write_all(&bytes[..n]).await.is_err() {
+                break;
+            }
+        }
+        up.abort();
+    }
+
+    /// So many of the next answers.
+    pub(super) fn lose(&self, answers: usize) {
+        self.lose.store(answers, Ordering::SeqCst);
+    }
+
+    pub(super) fn central(&self) -> Central {
+        let place = place(self.port);
+        let access = Access::default();
+        Central::new(Server::Single { place, access }, LIMIT)
     }
 }
 
