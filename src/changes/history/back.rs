@@ -13,7 +13,7 @@ use crate::store::Listing;
 ///
 /// # Errors
 /// When the history does not reach so far back, or has a gap on the way: it was not kept up to
-/// [`unrecorded`], or lost entries behind one that had to wait.
+/// `unrecorded`, or lost entries behind one that had to wait.
 pub fn back_to(
     generations: &[Generation],
     unrecorded: u64,
