@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 
 use crate::expr::Expr;
 use crate::header::HeaderKey;
-use crate::request::{ConsumerCredential, Consumers, Work};
+use crate::request::{ConsumerCredential, Consumers, Limited, Work};
 use crate::var::{Lookup, Var, VarSource, VarValue};
 use crate::view::{ReqView, RespView};
 
@@ -311,6 +311,15 @@ impl<'a> Ctx<'a> {
     /// What is known about the request; for reading only.
     pub fn work(&self) -> &Work {
         self.work
+    }
+
+    /// Says what a limit said, for logs. Of several the one that refused stays, else the one with the least
+    /// left.
+    pub fn set_limited(&mut self, limited: Limited) {
+        let known = &mut self.work.limited;
+        if known.as_ref().is_none_or(|known| limited.is_tighter(known)) {
+            *known = Some(limited);
+        }
     }
 
     /// Sets the request id, for logs and later plugins.

@@ -47,5 +47,5 @@ pub use request::{
     Work,
 };
 pub use template::Template;
-pub use var::{Var, VarSource, VarValue};
+pub use var::{Lookup, Var, VarSource, VarValue};
 pub use view::{ReqView, RespView};

@@ -173,6 +173,43 @@ pub enum Origin {
     Upstream,
 }
 
+/// What a limit said to a request.
+#[derive(Clone)]
+pub struct Limited {
+    /// Which limit.
+    pub by: Arc<dyn LimitName>,
+    /// How much it lets pass.
+    pub limit: u64,
+    /// What is left.
+    pub remaining: u64,
+    /// Until it is as good as new, or its window ends; after a refusal, until the request would pass.
+    pub reset: Duration,
+    /// Whether it refused the request.
+    pub refused: bool,
+}
+
+impl Limited {
+    /// Whether this is worth telling rather than another: it refused, or less is left.
+    pub(crate) fn is_tighter(&self, other: &Limited) -> bool {
+        let share = |a: &Limited, b: &Limited| u128::from(a.remaining) * u128::from(b.limit);
+        match (self.refused, other.refused) {
+            (true, false) => true,
+            (false, true) => false,
+            _ => share(self, other) < share(other, self),
+        }
+    }
+}
+
+/// A limit, as logs name it. The key is made when somebody wants to know it.
+pub trait LimitName: Send + Sync {
+    /// The resource and the plugin: `routes/1/limit`.
+    fn rule(&self) -> &str;
+    /// The limit in the plugin: its name or its number.
+    fn dimension(&self) -> &str;
+    /// Whose requests count together with this one.
+    fn key(&self, request: &crate::var::Lookup<'_>) -> String;
+}
+
 /// When things happened.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
@@ -224,6 +261,8 @@ pub struct Work {
     pub origin: Origin,
     /// Why the gateway answered itself: a constant text for the log.
     pub reason: &'static str,
+    /// What a limit said: of several the one that refused, else the one with the least left.
+    pub limited: Option<Limited>,
     /// The status sent to the client; 0 until known.
     pub status: u16,
     /// Body bytes sent to the client.
@@ -278,6 +317,7 @@ impl Work {
             request_id: None,
             origin: Origin::Gateway,
             reason: "",
+            limited: None,
             status: 0,
             sent_body: 0,
             sent_bytes: 0,

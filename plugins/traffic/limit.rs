@@ -26,11 +26,20 @@
 //! # Several gateways
 //!
 //! With a `store` all gateways count together in Redis (`policy: redis`, `redis-cluster` or `redis-sentinel`,
-//! and the attributes that `limit-count` has for it); a limit with `mode: local` stays by itself. Redis is asked
-//! once for each request, for all its limits together; in a cluster, where limits are in different places, first for the
-//! limit with the least left and then for the others at once, and when one of these refuses the others get back what
-//! they were charged. Concurrency has a place in Redis for each request under way, which is free ten seconds after its
-//! gateway died. `buckets`, aligned windows and strict sliding windows count in this gateway only.
+//! and the attributes that `limit-count` has for it); a limit with `mode: local` stays by itself. Without one they can
+//! count for each other, if they do so at all, in limits with another `mode`.
+//!
+//! | `mode` | how |
+//! | --- | --- |
+//! | `local` | in this gateway, for this gateway |
+//! | `exact` | the store is asked once for each request, for all its limits together |
+//! | `lease` | a gateway takes permits ahead and spends them without asking: a fixed window is never exceeded, a sliding one by a hundredth at most, a bucket by a tenth of its burst, once |
+//! | `auto` | `lease` where that saves anything: windows of at least 10 s and 128 permits for each gateway, buckets that hold 2 s of their rate; else `exact`, or for a rate that is too much for Redis a part in each gateway |
+//!
+//! In a cluster, where limits are in different places, the one with the least left is asked first and then the others at
+//! once; when one of these refuses the others get back what they were charged. Concurrency has a place in Redis for each
+//! request under way, which is free ten seconds after its gateway died. `buckets`, aligned windows and strict sliding
+//! windows count in this gateway only; logs, leaky buckets and concurrency have to see each request.
 //!
 //! While the store cannot be asked `on_store_error` decides: with `local` each gateway goes on alone, for
 //! its part of the limit (one of `gateways` parts), of which it has used up what itself let pass before; all together
@@ -63,6 +72,8 @@ mod decide;
 mod headers;
 mod one;
 mod shared;
+mod stores;
+mod suit;
 #[cfg(test)]
 mod tests;
 mod together;
@@ -74,14 +85,14 @@ use lockgate_limit::{Ask, Ended, Engine, Guard, Key, Nanos, Receipt, Rule};
 use lockgate_plugin::{
     BuildCx, Ctx, Flow, HeaderKey, Outcome, Phases, Plugin, Problems, Reply, Step, Var,
 };
-use lockgate_quota::{self as quota, PlaceHeld};
+use lockgate_quota::PlaceHeld;
 use smallvec::SmallVec;
 
 pub use self::conf::Conf;
 use self::decide::Verdict;
 use self::headers::Headers;
 use self::one::{Asked, Limit, Missing};
-use self::shared::Stores;
+use self::stores::{Spent, Stores, whole};
 use super::limits::{ended, engine, hold, now, posts, refusal, undecided, wait};
 
 /// The built plugin.
@@ -92,6 +103,8 @@ pub struct Limits {
     headers: Option<Headers>,
     refunds: Box<[conf::Statuses]>,
     cost_header: Option<HeaderKey>,
+    /// Tells clients which limits refused.
+    rejected_by: Option<HeaderKey>,
     /// Where limits are counted that gateways share, if there are such limits.
     stores: Option<Stores>,
 }
@@ -102,8 +115,8 @@ struct Held {
     guards: SmallVec<[Guard; 1]>,
     places: SmallVec<[PlaceHeld; 1]>,
     charges: SmallVec<[Charge; 2]>,
-    /// What was charged in the store, and the mark.
-    shared: SmallVec<[(quota::Charge, u64); 2]>,
+    /// What was charged in the store.
+    shared: SmallVec<[Spent; 1]>,
 }
 
 /// What was charged, until the answer says what it should have been.
@@ -127,20 +140,26 @@ impl Plugin for Limits {
     fn build(conf: Conf, bx: &BuildCx<'_>) -> Result<Limits, Problems> {
         let mut out = Problems::default();
         let engine = engine(bx);
+        let stores = Stores::build(&conf, bx, &mut out);
         let each = conf.limits.iter().enumerate();
         let limits: Box<[Limit]> = each
             .map(|(at, limit)| {
                 let mut out = out.at("limits");
                 let mut out = out.at_index(at);
-                Limit::build((limit, at), &conf, (&engine, bx), &mut out)
+                let problems: &mut Problems = &mut out;
+                let around = (stores.as_ref(), problems);
+                Limit::build((limit, at), &conf, (&engine, bx), around)
             })
             .collect();
-        let stores = Stores::build(&conf, bx, &mut out);
-        let cost_header = conf.cost_header.as_deref().map(str::parse);
-        let cost_header = cost_header.transpose().unwrap_or_else(|why| {
-            out.add("cost_header", format!("the name is {why}"));
-            None
-        });
+        let mut header = |field: &str, name: Option<&str>| {
+            let key = name.map(str::parse).transpose();
+            key.unwrap_or_else(|why| {
+                out.add(field, format!("the name is {why}"));
+                None
+            })
+        };
+        let cost_header = header("cost_header", conf.cost_header.as_deref());
+        let rejected_by = header("rejected_by_header", conf.rejected_by_header.as_deref());
         out.into_result()?;
         let reason = "a limit is reached";
         Ok(Limits {
@@ -150,6 +169,7 @@ impl Plugin for Limits {
             refusal: refusal(conf.rejected_code, conf.rejected_msg.as_deref(), reason),
             refunds: conf.refund_on.into(),
             cost_header,
+            rejected_by,
             stores,
         })
     }
@@ -227,9 +247,10 @@ impl Plugin for Limits {
         let Some(used) = used else { return };
         let now = ended(&self.engine, cx);
         if let Some(stores) = &self.stores {
-            let each = held.shared.into_iter();
-            let settled = each.map(|(charge, mark)| together::corrected(charge, mark, used));
-            stores.later.settle(settled, now);
+            for spent in &held.shared {
+                let more = whole(used).saturating_sub(whole(spent.charge.cost));
+                stores.correct(spent, more, now);
+            }
         }
         for charge in held.charges {
             let ask = Ask {
@@ -251,8 +272,7 @@ impl Limits {
         (cx, now): (&mut Ctx<'_>, Nanos),
     ) -> Result<Duration, Reply> {
         for (limit, decision) in &verdict.shown {
-            let noted = (&*limit.key, &*cx, now);
-            posts::note(&limit.post, decision, verdict.allowed, noted);
+            posts::note(&limit.post, decision, verdict.allowed, (cx, now));
         }
         for (limit, passed) in &verdict.dry {
             match passed {
@@ -267,6 +287,11 @@ impl Limits {
             }
         }
         if !verdict.allowed {
+            if let Some(header) = &self.rejected_by {
+                let by = verdict.shown.iter().filter(|(_, said)| !said.allowed);
+                let names: Vec<&str> = by.map(|(limit, _)| &*limit.name).collect();
+                cx.set_resp_header(header, names.join(", "));
+            }
             return Err(self.refusal.clone());
         }
         if !held.is_empty() {

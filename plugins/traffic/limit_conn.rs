@@ -39,7 +39,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use lockgate_limit::{Counted, Decision, Engine, Guard, Key, NEVER, Post, Unclear};
+use lockgate_limit::{Counted, Decision, Engine, Guard, Key, NEVER, Unclear};
 use lockgate_plugin::{BuildCx, Ctx, Outcome, Phases, Plugin, Problems, Reply, Step, Var};
 use lockgate_quota::PlaceHeld;
 use smallvec::SmallVec;
@@ -48,6 +48,7 @@ use self::central::Shared;
 pub use self::conf::Conf;
 use super::limits::amount::{self, Amount};
 use super::limits::key::{KeySource, KeyType, check_rules};
+use super::limits::named::Named;
 use super::limits::posts::{self, Kept, Told, Within, bound};
 use super::limits::store::Policy;
 use super::limits::{LONGEST_WAIT, engine, hold, now, refusal, undecided};
@@ -77,7 +78,7 @@ pub struct LimitConn {
 
 struct Limit {
     key: Arc<KeySource>,
-    post: Arc<Post>,
+    post: Arc<Named>,
     /// The part of a Redis key that tells limits of one plugin apart.
     rule_name: Box<str>,
     conn: Amount,
@@ -205,8 +206,8 @@ impl Plugin for LimitConn {
                 Ok(entered) => entered,
                 // What was entered before is left with `held`.
                 Err(there) => {
-                    let refused = (&*limit.key, &*cx, now);
-                    posts::note(&limit.post, &decision(false, most, there), false, refused);
+                    let refused = decision(false, most, there);
+                    posts::note(&limit.post, &refused, false, (cx, now));
                     return Ok(Step::Reply(self.refusal.clone()));
                 }
             };
@@ -221,7 +222,7 @@ impl Plugin for LimitConn {
         let delay = held.waited;
         for (limit, mut decision) in passed {
             decision.delay = nanos(delay);
-            posts::note(&limit.post, &decision, true, (&limit.key, cx, now));
+            posts::note(&limit.post, &decision, true, (cx, now));
         }
         *cx.local() = held;
         Ok(hold(cx, delay))
@@ -320,6 +321,7 @@ fn told(
     let fixed = fixed.map(|(conn, burst)| conn.saturating_add(burst));
     let kept = if redis {
         Kept::Shared {
+            chosen: None,
             seen: None,
             overridable: false,
         }

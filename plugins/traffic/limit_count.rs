@@ -18,6 +18,8 @@
 //! With `policy: redis`, `redis-cluster` or `redis-sentinel` the counts are in Redis, for all gateways
 //! together; Redis is asked once for every request, by a script. When it does not answer within
 //! `redis_timeout`, it is not asked for a moment, so that it costs nothing while it is away.
+//! With `sync_interval` a gateway takes permits ahead where that saves anything, and goes on with what
+//! was left while Redis is away.
 //!
 //! ```yaml
 //! plugins:
@@ -36,30 +38,33 @@
 //! `X-RateLimit-Reset` (seconds) how things stand. With `rules` each rule has its own:
 //! `X-1-RateLimit-Limit`, or with `header_prefix: user` `X-user-RateLimit-Limit`.
 
+mod ahead;
 mod central;
 mod conf;
 mod group;
 mod headers;
+mod numbers;
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use lockgate_limit::{Algorithm, Ask, Counted, Decision, Engine, Nanos, Post, Rule, Unclear};
+use lockgate_limit::{Ask, Counted, Decision, Engine, Nanos, Rule};
 use lockgate_plugin::{BuildCx, Ctx, Outcome, Phases, Plugin, Problem, Problems, Reply, Step, Var};
 use lockgate_quota::{Central, QuotaStore};
 use smallvec::SmallVec;
 
+use self::ahead::Ahead;
 pub use self::conf::Conf;
 use self::conf::WindowType;
 use self::group::Group;
 pub use self::group::Groups;
 pub use self::headers::Metadata;
 use self::headers::Names;
-use super::limits::amount::{self, Amount};
+use self::numbers::Numbers;
 use super::limits::key::{KeySource, KeyType};
-use super::limits::posts::{self, InRedis, Kept, Laws, Told, Whose, Within, bound};
+use super::limits::named::Named;
+use super::limits::posts::{self, InRedis, Kept, Whose};
 use super::limits::{engine, now, refusal, undecided};
 
 /// The built plugin.
@@ -72,6 +77,10 @@ pub struct LimitCount {
     degrades: bool,
     /// Where requests are counted, unless in this gateway.
     central: Option<Arc<Central>>,
+    /// How permits are taken ahead there, if they are.
+    ahead: Option<Ahead>,
+    /// The group that counts together with nodes of APISIX.
+    with_apisix: Option<Box<str>>,
     /// What tells counters in Redis from those of others.
     owner: Box<str>,
     _group: Option<Group>,
@@ -79,19 +88,12 @@ pub struct LimitCount {
 
 struct Limit {
     key: Arc<KeySource>,
-    post: Arc<Post>,
+    post: Arc<Named>,
     /// The part of a Redis key that tells limits of one plugin apart.
     rule_name: Box<str>,
     numbers: Numbers,
     window_type: WindowType,
     names: Option<Names>,
-}
-
-struct Numbers {
-    count: Amount,
-    window: Amount,
-    /// For every request, if the numbers are the same.
-    rule: Option<Rule>,
 }
 
 impl Plugin for LimitCount {
@@ -117,22 +119,27 @@ impl Plugin for LimitCount {
         };
         let central = conf.store.central(bx);
         let owner_text = owner.join(":");
-        let kept = |key: &Arc<KeySource>, rule: &str, numbers: &Numbers| match &central {
-            Some(central) => Kept::Shared {
+        let kept = |key: &Arc<KeySource>, rule: &str, numbers: &Numbers| {
+            let Some(central) = &central else {
+                return Kept::Here;
+            };
+            let whose = Whose {
+                owner: owner_text.as_str().into(),
+                rule: conf.rule_name(rule),
+                spread: conf.rules.is_none(),
+            };
+            let seen = InRedis {
+                store: Arc::clone(central) as Arc<dyn QuotaStore>,
+                name: conf.store.name(),
+                place: whose.place(key),
+                law: numbers.laws(conf.window_type),
+            };
+            Kept::Shared {
                 overridable: false,
-                seen: Some(InRedis {
-                    store: Arc::clone(central) as Arc<dyn QuotaStore>,
-                    name: conf.store.name(),
-                    place: Whose {
-                        owner: owner_text.as_str().into(),
-                        rule: conf.rule_name(rule),
-                        spread: conf.rules.is_none(),
-                    }
-                    .place(key),
-                    law: numbers.laws(conf.window_type),
-                }),
-            },
-            None => Kept::Here,
+                // The keys that APISIX knows are called otherwise.
+                seen: Some(seen).filter(|_| conf.with_apisix().is_none()),
+                chosen: Ahead::suits(&conf, numbers),
+            }
         };
         let limits: Box<[Limit]> = match &conf.rules {
             Some(rules) => {
@@ -190,6 +197,10 @@ impl Plugin for LimitCount {
         }
         out.into_result()?;
         let reason = "request quota is used up";
+        let store = central
+            .as_ref()
+            .map(|central| Arc::clone(central) as Arc<dyn QuotaStore>);
+        let ahead = store.and_then(|store| Ahead::build(&conf, bx, &limits, &store));
         Ok(LimitCount {
             engine,
             limits,
@@ -197,6 +208,8 @@ impl Plugin for LimitCount {
             refusal: refusal(conf.rejected_code, conf.rejected_msg.as_deref(), reason),
             degrades: conf.allow_degradation,
             central,
+            ahead,
+            with_apisix: conf.with_apisix().map(Into::into),
             owner: owner_text.into(),
             _group: group,
         })
@@ -228,6 +241,9 @@ impl Plugin for LimitCount {
     }
 
     fn access<'a>(&'a self, cx: &'a mut Ctx<'_>) -> Outcome<'a> {
+        if let Some(ahead) = &self.ahead {
+            return self.take_ahead(ahead, cx);
+        }
         if let Some(central) = &self.central {
             return self.ask_central(central, cx);
         }
@@ -317,84 +333,6 @@ impl LimitCount {
     }
 }
 
-impl Numbers {
-    fn build(
-        (count, window): (&amount::Conf, &amount::Conf),
-        window_type: WindowType,
-        out: &mut Problems,
-    ) -> Numbers {
-        let count = Amount::build(count, 1, "count", out);
-        let window = Amount::build(window, 1, "time_window", out);
-        let fixed = count.fixed().zip(window.fixed());
-        let rule = fixed.and_then(|(count, window)| Numbers::rule(count, window, window_type));
-        Numbers {
-            count,
-            window,
-            rule,
-        }
-    }
-
-    /// What is told of a limit with these numbers.
-    fn told(
-        &self,
-        key: &Arc<KeySource>,
-        expression: &str,
-        (count, window): (&amount::Conf, &amount::Conf),
-        (kind, kept): (WindowType, Kept),
-    ) -> Told {
-        let (fixed, seconds) = (self.count.fixed(), self.window.fixed());
-        let (named, bound) = match kind {
-            WindowType::Fixed => ("fixed_window", bound::FIXED),
-            WindowType::Sliding => ("sliding_window", bound::SLIDING),
-        };
-        Told {
-            kept,
-            key: Arc::clone(key),
-            expression: expression.into(),
-            within: Within::Limit,
-            numbers: Box::new(move |wanted| {
-                let count = wanted.count.or(fixed).ok_or(Unclear::Number("count"))?;
-                let window = wanted.window.map(|window| window.as_secs());
-                let window = window.or(seconds).ok_or(Unclear::Number("time_window"))?;
-                let rule = Numbers::rule(count, window, kind);
-                let bad = || Unclear::Rule("count and window have to be at least 1".to_owned());
-                rule.map(Counted::Rate).ok_or_else(bad)
-            }),
-            limit: format!("{count} in {window} s, {named}").into(),
-            bound,
-            dry_run: false,
-        }
-    }
-
-    /// The law in Redis, with the numbers that somebody names where they depend on the request.
-    fn laws(&self, kind: WindowType) -> Laws {
-        let (count, window) = (self.count.fixed(), self.window.fixed());
-        Box::new(move |wanted| {
-            let count = wanted.count.or(count).ok_or(Unclear::Number("count"))?;
-            let named = wanted.window.map(|window| window.as_secs());
-            let window = named.or(window).ok_or(Unclear::Number("time_window"))?;
-            let law = central::law(kind, count, window);
-            law.map_err(|bad| Unclear::Rule(bad.to_string()))
-        })
-    }
-
-    /// Count and window for a request.
-    fn find(&self, cx: &Ctx<'_>) -> Option<(u64, u64)> {
-        let source = cx.lookup();
-        let count = self.count.find(&source, 1).ok()?;
-        Some((count, self.window.find(&source, 1).ok()?))
-    }
-
-    /// `None` for a zero, which neither the schema nor a variable lets through.
-    fn rule(count: u64, window: u64, window_type: WindowType) -> Option<Rule> {
-        let algorithm = match window_type {
-            WindowType::Fixed => Algorithm::Fixed { aligned: false },
-            WindowType::Sliding => Algorithm::Sliding { strict: false },
-        };
-        Rule::new(algorithm, count, Duration::from_secs(window)).ok()
-    }
-}
-
 impl Limit {
     /// Says what Redis cannot count.
     fn check_law(&self, out: &mut Problems) {
@@ -416,7 +354,7 @@ impl Limit {
 
     /// Tells what it said to a request, which passed or not, at this time.
     fn show(&self, decision: &Decision, (passed, now): (bool, Nanos), cx: &mut Ctx<'_>) {
-        posts::note(&self.post, decision, passed, (&self.key, cx, now));
+        posts::note(&self.post, decision, passed, (cx, now));
         if let Some(names) = &self.names {
             names.show(decision, self.window_type, cx);
         }

@@ -25,7 +25,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockgate_limit::{Ask, Counted, Engine, Post, Rule, Unclear};
+use lockgate_limit::{Ask, Counted, Engine, Rule, Unclear};
 use lockgate_plugin::{
     BuildCx, Ctx, Flow, Outcome, Phases, Plugin, Problem, Problems, Reply, Step, Var,
 };
@@ -34,6 +34,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::limits::key::{KeySource, KeyType, var_or_combination};
+use super::limits::named::Named;
 use super::limits::posts::{self, InRedis, Kept, Told, Whose, Within, bound};
 use super::limits::store::{self, Policy, Store};
 use super::limits::{engine, hold, now, refusal, undecided, wait};
@@ -81,7 +82,7 @@ pub struct LimitReq {
     engine: Arc<Engine>,
     key: Arc<KeySource>,
     rule: Rule,
-    post: Arc<Post>,
+    post: Arc<Named>,
     refusal: Reply,
     nodelay: bool,
     degrades: bool,
@@ -129,6 +130,7 @@ impl Plugin for LimitReq {
         let kept = match &shared {
             None => Kept::Here,
             Some(shared) => Kept::Shared {
+                chosen: None,
                 overridable: false,
                 seen: Some(InRedis {
                     store: Arc::clone(&shared.central) as Arc<dyn QuotaStore>,
@@ -196,8 +198,7 @@ impl Plugin for LimitReq {
         };
         let now = now(&self.engine, cx);
         let (decision, _) = self.engine.take(&ask, now);
-        let noted = (&*self.key, &*cx, now);
-        posts::note(&self.post, &decision, decision.allowed, noted);
+        posts::note(&self.post, &decision, decision.allowed, (cx, now));
         if !decision.allowed {
             return Ok(Step::Reply(self.refusal.clone()));
         }

@@ -152,6 +152,9 @@ pub(crate) const ALL: &[(&str, Scenario)] = &[
     ("gateways count together in Redis, and without it", |w| {
         Box::pin(limits::shared(w))
     }),
+    ("permits are taken ahead, and never too many", |w| {
+        Box::pin(limits_own::ahead(w))
+    }),
     ("limits of all kinds count in Redis, and alone", |w| {
         Box::pin(limits_own::shared(w))
     }),

@@ -97,6 +97,17 @@ impl<'a> Lookup<'a> {
         }
     }
 
+    /// What a limit said, in the form of APISIX.
+    fn rate_limiting_info(self) -> Option<VarValue<'a>> {
+        let limited = self.work.limited.as_ref()?;
+        let key = serde_json::Value::String(limited.by.key(&self));
+        let (limit, remaining) = (limited.limit, limited.remaining);
+        let reset = limited.reset.as_secs();
+        VarValue::shown(format_args!(
+            "{{\"rate_limiting_key\":{key},\"rate_limiting_limit\":{limit},\"rate_limiting_remaining\":{remaining},\"rate_limiting_reset\":{reset}}}"
+        ))
+    }
+
     fn header(self, field: &HeaderField) -> Option<VarValue<'a>> {
         let value = self.joined(&field.key, field.joint);
         match (&field.spelled, value) {
@@ -275,6 +286,13 @@ impl<'a> Lookup<'a> {
                 Origin::Gateway => "gateway",
                 Origin::Upstream => "upstream",
             }),
+            Known::RateLimitDimension => VarValue::text(work.limited.as_ref()?.by.dimension()),
+            Known::RateLimitKey => VarValue::text(work.limited.as_ref()?.by.key(&self)),
+            Known::RateLimitLimit => VarValue::shown(work.limited.as_ref()?.limit),
+            Known::RateLimitRemaining => VarValue::shown(work.limited.as_ref()?.remaining),
+            Known::RateLimitReset => VarValue::text(seconds(work.limited.as_ref()?.reset)),
+            Known::RateLimitRule => VarValue::text(work.limited.as_ref()?.by.rule()),
+            Known::RateLimitingInfo => self.rate_limiting_info(),
             Known::Reason if work.reason.is_empty() => None,
             Known::Reason => VarValue::text(work.reason),
             Known::BalancerIp => VarValue::shown(work.picked.as_ref()?.addr.ip().to_canonical()),

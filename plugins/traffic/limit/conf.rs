@@ -26,6 +26,9 @@ pub struct Conf {
     /// Whether responses carry `RateLimit`, `RateLimit-Policy` and `Retry-After`.
     #[serde(default = "yes")]
     pub(super) standard_headers: bool,
+    /// The name of a header by which a refusal tells which limits refused; none when left out.
+    #[serde(default)]
+    pub(super) rejected_by_header: Option<String>,
     /// Counts, and refuses nothing: `dry_run` for all limits.
     #[serde(default)]
     pub(super) dry_run: bool,
@@ -169,6 +172,8 @@ pub(super) enum Mode {
     Local,
     // In the store, which is asked for every request.
     Exact,
+    // In the store, of which each gateway takes permits ahead and spends them without asking.
+    Lease,
     // In the store, as is best for the limit.
     Auto,
 }
@@ -249,6 +254,23 @@ impl One {
         }
         if self.strict && self.algorithm == Algorithm::SlidingWindow {
             out.add("strict", format!("a strict window {here}"));
+        }
+        let sees_each = matches!(
+            self.algorithm,
+            Algorithm::Log | Algorithm::LeakyBucket | Algorithm::Concurrency
+        );
+        if self.mode == Some(Mode::Lease) && sees_each {
+            out.add(
+                "mode",
+                "this algorithm has to see each request: nothing can be taken ahead",
+            );
+        }
+        let fixed = matches!(self.count, amount::Conf::Number(_));
+        if self.mode == Some(Mode::Lease) && !fixed {
+            out.add(
+                "count",
+                "permits are taken ahead of a number, not of a text",
+            );
         }
     }
 }

@@ -3,17 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockgate_limit::{
-    self as engine, BadRule, Counted, Ended, Engine, Key, Nanos, Post, Rule, Unclear,
-};
+use lockgate_limit::{self as engine, BadRule, Counted, Ended, Engine, Key, Nanos, Rule, Unclear};
 use lockgate_plugin::{BuildCx, Ctx, Problems, Var};
 use lockgate_quota::{BadLaw, Law};
 
-use super::conf::{Algorithm, Conf, Mode, OnMissing, One, Scope};
-use super::shared::{Shared, SharedAsk, store_of};
+use super::conf::{Algorithm, Conf, OnMissing, One, Scope};
+use super::shared::{Shared, SharedAsk};
+use super::stores::Stores;
+use super::suit;
 use crate::traffic::limits::amount::Amount;
 use crate::traffic::limits::key::{KeySource, KeyType};
-use crate::traffic::limits::posts::{self, InRedis, Kept, Told, Within, bound};
+use crate::traffic::limits::named::Named;
+use crate::traffic::limits::posts::{self, Kept, Told, bound};
 
 pub(super) struct Limit {
     /// Its place among the limits of the plugin.
@@ -28,7 +29,7 @@ pub(super) struct Limit {
     /// For every request, if the count is the same.
     rule: Option<Rule>,
     pub(super) key: Arc<KeySource>,
-    pub(super) post: Arc<Post>,
+    pub(super) post: Arc<Named>,
     scope: Scope,
     on_missing: OnMissing,
     cost: Amount,
@@ -66,51 +67,7 @@ pub(super) enum Missing {
     Number,
 }
 
-/// Within what keys count together, for whoever names one.
-fn within(scope: Scope, owner: &str) -> Within {
-    match scope {
-        Scope::Route => Within::Route(owner.strip_prefix("routes/").map(Into::into)),
-        Scope::Service => Within::Service,
-        Scope::Consumer => Within::Consumer,
-        Scope::Global => Within::Global,
-    }
-}
-
 impl Shape {
-    /// How a limit is looked at that gateways share.
-    fn shared(
-        self,
-        all: &Conf,
-        bx: &BuildCx<'_>,
-        (key, shared, within, fixed): (&Arc<KeySource>, Shared, Within, Option<u64>),
-    ) -> Kept {
-        let is_place = self.algorithm == Algorithm::Concurrency;
-        let seen = store_of(all, bx).filter(|_| !is_place).map(|store| {
-            let key = Arc::clone(key);
-            InRedis {
-                name: match &all.store {
-                    Some(store) => store.name(),
-                    None => "gateways".into(),
-                },
-                store,
-                place: Box::new(move |wanted| {
-                    let (text, by_address) = key.named_text(wanted)?;
-                    Ok(shared.key(within.parts(wanted)?, &text, by_address))
-                }),
-                law: Box::new(move |wanted| {
-                    let count = wanted.count.or(fixed).ok_or(Unclear::Number("count"))?;
-                    let law = self.law(count);
-                    law.map_err(|bad| Unclear::Rule(bad.to_string()))
-                }),
-            }
-        });
-        Kept::Shared {
-            seen,
-            // That of a leaky bucket does not tell its rate.
-            overridable: self.algorithm != Algorithm::LeakyBucket,
-        }
-    }
-
     fn rule(self, count: u64) -> Result<Rule, BadRule> {
         let Shape {
             algorithm,
@@ -170,7 +127,7 @@ impl Shape {
         fixed: Option<u64>,
         (owner, kept): (&str, Kept),
     ) -> Told {
-        let scoped = within(conf.scope, owner);
+        let within = suit::within(conf.scope, owner);
         let numbers = move |wanted: &engine::Wanted| {
             let count = wanted.count.or(fixed).ok_or(Unclear::Number("count"))?;
             if self.algorithm == Algorithm::Concurrency {
@@ -200,7 +157,7 @@ impl Shape {
             kept,
             key: Arc::clone(key),
             expression: conf.key.as_str().into(),
-            within: scoped,
+            within,
             numbers: Box::new(numbers),
             limit: limit.into(),
             bound,
@@ -214,10 +171,9 @@ impl Limit {
         (conf, at): (&One, usize),
         all: &Conf,
         (engine, bx): (&Engine, &BuildCx<'_>),
-        out: &mut Problems,
+        (stores, out): (Option<&Stores>, &mut Problems),
     ) -> Limit {
         let dry_run = all.dry_run || conf.dry_run;
-        let is_shared = all.mode(conf) != Mode::Local;
         // Where it is configured tells counters of routes apart; in wider scopes the name does.
         let scope = match conf.scope {
             Scope::Route => bx.owner,
@@ -244,16 +200,13 @@ impl Limit {
             parts: conf.parts,
         };
         let count = Amount::build(&conf.count, 1, "count", out);
-        let shared = || Shared::new((conf, dry_run), bx.owner, all.gateways);
-        let scoped = within(conf.scope, bx.owner);
-        let kept = match is_shared {
-            true => shape.shared(all, bx, (&key, shared(), scoped, count.fixed())),
-            false => Kept::Here,
-        };
+        let what = (&key, shape, count.fixed());
+        let suited = suit::suit((conf, all), what, bx.owner, (stores, out));
+        let kept = suited.kept;
         let counts = shape.told(conf, (&key, dry_run), count.fixed(), (bx.owner, kept));
         let mut limit = Limit {
             at,
-            shared: is_shared.then(shared),
+            shared: suited.shared,
             name: conf.name.as_str().into(),
             dry_run,
             window,
@@ -272,10 +225,8 @@ impl Limit {
                 Err(bad) => out.add("count", bad.to_string()),
             }
         }
-        if let (Some(count), true) = (limit.count.fixed(), is_shared && !limit.is_concurrency())
-            && let Err(bad) = limit.shape.law(count)
-        {
-            out.add("count", bad.to_string());
+        if suited.part.is_some() {
+            limit.rule = suited.part;
         }
         limit
     }
@@ -345,20 +296,18 @@ impl Limit {
         };
         let shared = match &self.shared {
             None => None,
-            Some(shared) => Some(SharedAsk {
-                law: match self.is_concurrency() {
+            Some(shared) => {
+                let law = match self.is_concurrency() {
                     true => None,
                     false => Some(self.shape.law(count).map_err(|_| Missing::Number)?),
-                },
-                key: {
-                    let text = match by_address {
-                        true => None,
-                        false => self.key.text(cx),
-                    };
-                    let text = text.unwrap_or_else(|| self.key.address_text(cx));
-                    shared.key(within, &text, by_address)
-                },
-            }),
+                };
+                let text = match by_address {
+                    true => None,
+                    false => self.key.text(cx),
+                };
+                let text = text.unwrap_or_else(|| self.key.address_text(cx));
+                Some(shared.naming.ask(within, (&text, by_address), law))
+            }
         };
         Ok(Asked {
             key,

@@ -3,18 +3,18 @@
 use std::time::Duration;
 
 use lockgate_limit::{Ask, Counted, Decision, NEVER, Rule};
-use lockgate_quota::{self as quota, Entered, Seat, Settled};
+use lockgate_quota::{self as quota, Entered, Seat};
 use smallvec::SmallVec;
 
 use super::conf::{Algorithm, OnStoreError};
 use super::decide::{Verdict, places};
 use super::one::{Asked, Limit};
-use super::shared::{Question, Said, Stores};
+use super::stores::{Question, Said, Spent, Stores, whole};
 use super::{Charge, Held, Limits};
 use crate::traffic::limits::store;
 
 /// A limit that the store is asked about.
-type Shared<'a, 'b> = (&'b Limit, &'a Asked, Question<'b>);
+type Shared<'a, 'b> = (&'b Limit, &'a Asked, Question<'a>);
 
 impl Limits {
     /// Asks all limits: those that count here first, since they cost nothing; then places, then the rest.
@@ -64,8 +64,11 @@ impl Limits {
                 continue;
             };
             let most = self.engine.overrides().at_once(ask.key, ask.count, now);
+            let Some(name) = limit.shared.as_ref().map(|own| shared.name(&own.naming)) else {
+                continue;
+            };
             let seat = Seat {
-                key: shared.key.clone(),
+                key: name.key(),
                 most: if limit.dry_run { u64::MAX } else { most },
             };
             let decision = match seats.enter(&[seat], now).await {
@@ -147,48 +150,49 @@ impl Limits {
         if verdict.allowed && !alone.is_empty() {
             self.charge_alone(&alone, held, verdict, now);
         }
-        let charged = real
-            .iter()
-            .zip(&said)
-            .filter_map(|((limit, ask, question), said)| {
-                let Said::Charged(outcome) = said else {
-                    return None;
-                };
-                Some((*limit, *ask, question.charge.clone(), outcome.mark))
-            });
-        if !verdict.allowed {
-            let back = charged.map(|(_, _, charge, mark)| corrected(charge, mark, 0));
-            stores.later.settle(back, now);
-            return;
-        }
-        for (limit, ask, charge, mark) in charged {
-            self.remember(limit, ask, now);
+        let charged = real.iter().zip(&said).filter_map(|(asked, said)| {
+            let Said::Charged(outcome) = said else {
+                return None;
+            };
+            Some((asked, outcome.mark))
+        });
+        for ((limit, ask, question), mark) in charged {
+            if !verdict.allowed {
+                let spent = Spent::new(question, mark);
+                stores.correct(&spent, -whole(question.cost), now);
+                continue;
+            }
+            if question.terms.is_none() {
+                self.remember(limit, ask, now);
+            }
             if self.settles() {
-                held.shared.push((charge, mark));
+                held.shared.push(Spent::new(question, mark));
             }
         }
     }
 
     /// What the store is asked for a limit, unless that is a place.
-    fn question<'b>(&self, limit: &'b Limit, ask: &Asked, now: u64) -> Option<Question<'b>> {
-        let asked = ask.shared.as_ref()?;
+    fn question<'b>(&self, limit: &'b Limit, ask: &'b Asked, now: u64) -> Option<Question<'b>> {
+        let (shared, asked) = (limit.shared.as_ref()?, ask.shared.as_ref()?);
         let law = asked.law?;
+        let mut terms = shared.terms;
         let (law, count) = match self.engine.overrides().find(ask.key, now) {
             // That of a leaky bucket does not tell its rate.
             Some(Counted::Rate(rule)) if limit.shape.algorithm != Algorithm::LeakyBucket => {
                 let count = rule.limit();
+                // For a while: permits of another limit are nobody's.
+                terms = None;
                 (limit.shape.law(count).unwrap_or(law), count)
             }
             _ => (law, ask.count),
         };
         Some(Question {
-            shared: limit.shared.as_ref()?,
-            charge: quota::Charge {
-                key: asked.key.clone(),
-                law,
-                cost: ask.cost,
-            },
+            shared,
+            name: asked.name(&shared.naming),
+            law,
+            cost: ask.cost,
             count,
+            terms,
         })
     }
 
@@ -288,6 +292,9 @@ fn hear<'a, 'b>(
             Said::Refused(outcome) => {
                 verdict.say(limit, decision(limit, ask, outcome, false));
             }
+            Said::Alone(outcome) => {
+                verdict.say(limit, decision(limit, ask, outcome, outcome.allowed));
+            }
             Said::Away => {
                 if !limit.alone(ask, &mut alone) {
                     verdict.say(limit, denied(ask));
@@ -297,16 +304,6 @@ fn hear<'a, 'b>(
         }
     }
     alone
-}
-
-/// What a request really cost, of which this was charged.
-pub(super) fn corrected(charge: quota::Charge, mark: u64, used: u64) -> Settled {
-    let whole = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
-    Settled {
-        more: whole(used).saturating_sub(whole(charge.cost)),
-        charge,
-        mark,
-    }
 }
 
 fn decision(limit: &Limit, ask: &Asked, outcome: quota::Outcome, allowed: bool) -> Decision {

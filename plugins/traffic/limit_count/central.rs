@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use lockgate_limit::Decision;
+use lockgate_limit::{Decision, Nanos};
 use lockgate_plugin::{Ctx, Flow, Outcome, Reply, Step};
-use lockgate_quota::{BadLaw, Central, Charge, Law};
+use lockgate_quota::{self as quota, BadLaw, Central, Charge, Law};
 use smallvec::SmallVec;
 
 use super::{Limit, LimitCount, WindowType};
@@ -42,18 +42,8 @@ impl LimitCount {
             for ((limit, count), outcome) in limits.iter().zip(&verdict.outcomes) {
                 // It would have let the request pass, and was not charged, as another refused.
                 let kept = u64::from(outcome.allowed && !verdict.allowed);
-                let decision = Decision {
-                    allowed: outcome.allowed,
-                    limit: *count,
-                    remaining: outcome.remaining.saturating_add(kept),
-                    reset: nanos(if outcome.allowed {
-                        outcome.reset
-                    } else {
-                        outcome.retry.unwrap_or(outcome.reset)
-                    }),
-                    retry: 0,
-                    delay: 0,
-                };
+                let mut decision = decision(*count, outcome);
+                decision.remaining = decision.remaining.saturating_add(kept);
                 limit.show(&decision, (verdict.allowed, now), cx);
             }
             Ok(if verdict.allowed {
@@ -62,6 +52,24 @@ impl LimitCount {
                 Flow::Reply(self.refusal.clone())
             })
         })))
+    }
+
+    /// Tells what a store said of the only limit.
+    pub(super) fn tell(
+        &self,
+        limit: &Limit,
+        (count, outcome): (u64, &quota::Outcome),
+        now: Nanos,
+        cx: &mut Ctx<'_>,
+    ) {
+        limit.show(&decision(count, outcome), (outcome.allowed, now), cx);
+    }
+
+    /// Where APISIX counts a request of a group, so that its nodes and this gateway count together.
+    fn as_apisix(&self, group: &str, limit: &Limit, cx: &Ctx<'_>) -> String {
+        let text = limit.key.shown(cx);
+        let text = text.unwrap_or_else(|| limit.key.address_text(cx));
+        format!("plugin-limit-count:v1:{group}:{text}")
     }
 
     /// What applies to a request, with its count; `None` when a number cannot be found.
@@ -83,12 +91,31 @@ impl LimitCount {
             };
             limits.push((limit, count));
             charges.push(Charge {
-                key: store::key(&self.owner, &rule, &text, !self.skips),
+                key: match &self.with_apisix {
+                    Some(group) => self.as_apisix(group, limit, cx),
+                    None => store::key(&self.owner, &rule, &text, !self.skips),
+                },
                 law,
                 cost: 1,
             });
         }
         Some((limits, charges))
+    }
+}
+
+/// What is told of an answer.
+fn decision(count: u64, outcome: &quota::Outcome) -> Decision {
+    Decision {
+        allowed: outcome.allowed,
+        limit: count,
+        remaining: outcome.remaining,
+        reset: nanos(if outcome.allowed {
+            outcome.reset
+        } else {
+            outcome.retry.unwrap_or(outcome.reset)
+        }),
+        retry: 0,
+        delay: 0,
     }
 }
 

@@ -293,6 +293,18 @@ fn configurations_that_are_refused() {
         redis(&json!({"sync_interval": 60})),
         "sync_interval should be smaller than time_window",
     );
+    check(
+        redis(&json!({"key_format": "apisix"})),
+        "key_format: without a `group` APISIX puts a checksum",
+    );
+    check(
+        redis(&json!({"key_format": "apisix", "group": "g", "window_type": "sliding"})),
+        "key_format: only fixed windows",
+    );
+    check(
+        conf(json!({"key_format": "apisix", "group": "g"})),
+        "key_format: keys have a name in Redis only",
+    );
     let cluster =
         json!({"policy": "redis-cluster", "redis_cluster_nodes": ["a"], "redis_cluster_name": "c"});
     check(conf(cluster), "redis_cluster_nodes: `a` is not `host:port`");

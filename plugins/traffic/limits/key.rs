@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::net::{IpAddr, Ipv6Addr};
 
 use lockgate_limit::{Engine, Key, KeyHasher, Unclear, Wanted};
-use lockgate_plugin::{Ctx, Problems, Template, Var, VarSource, VarValue};
+use lockgate_plugin::{Ctx, Lookup, Problems, Template, Var, VarSource, VarValue};
 use rustc_hash::FxHashSet;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
@@ -271,6 +271,23 @@ impl KeySource {
         match address.to_canonical() {
             IpAddr::V6(ip) => IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() & self.ipv6)),
             v4 @ IpAddr::V4(_) => v4,
+        }
+    }
+
+    /// The key of a request as logs tell it: the client's address when nothing has a value.
+    pub(crate) fn shown_in(&self, request: &Lookup<'_>) -> String {
+        let address = || self.network(request.work.client.ip()).to_string();
+        match &self.kind {
+            Kind::Address => address(),
+            Kind::Constant(text) => String::from_utf8_lossy(text).into_owned(),
+            Kind::Var(var) => match request.into_var(var) {
+                Some(value) => value.as_text().into_owned(),
+                None => address(),
+            },
+            Kind::Template(template) => match template.render_counted(request) {
+                (text, found) if found > 0 => text,
+                _ => address(),
+            },
         }
     }
 

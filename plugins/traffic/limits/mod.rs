@@ -2,6 +2,7 @@
 
 pub(crate) mod amount;
 pub(crate) mod key;
+pub(crate) mod named;
 pub(crate) mod posts;
 pub(crate) mod seconds;
 pub(crate) mod store;

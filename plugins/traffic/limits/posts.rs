@@ -12,6 +12,7 @@ use lockgate_plugin::{BuildCx, Ctx};
 use lockgate_quota::{Away, Choice, Keeper, Law, Mode, QuotaStore, Situation};
 
 use super::key::KeySource;
+use super::named::Named;
 use super::{now, store};
 
 /// How many letters of a key are shown where it is explained.
@@ -79,6 +80,8 @@ pub(crate) enum Kept {
         seen: Option<InRedis>,
         /// Whether requests go by overrides.
         overridable: bool,
+        /// Why it is counted in this way, if that was chosen for it.
+        chosen: Option<Choice>,
     },
 }
 
@@ -197,6 +200,10 @@ impl Counts for Told {
                 "it counts in this gateway's memory: no shared store is configured".to_owned(),
                 format!("{}, in each gateway", self.bound),
             ),
+            Kept::Shared {
+                chosen: Some(choice),
+                ..
+            } => (choice.mode, choice.reason.clone(), choice.bound.clone()),
             Kept::Shared { seen: shared, .. } => {
                 // Where the limit depends on the request there is no law for all.
                 let law = shared.as_ref().map(|s| (s.law)(&Wanted::default()));
@@ -265,9 +272,11 @@ fn asked(law: Law) -> Choice {
 }
 
 /// Puts up a limit under the name that it has in this plugin: its own, or its number.
-pub(crate) fn post(bx: &BuildCx<'_>, engine: &Engine, limit: &str, counts: Told) -> Arc<Post> {
+pub(crate) fn post(bx: &BuildCx<'_>, engine: &Engine, limit: &str, counts: Told) -> Arc<Named> {
     let name = format!("{}/{}/{limit}", bx.owner, bx.plugin);
-    engine.desk().post(name, Box::new(counts))
+    let key = Arc::clone(&counts.key);
+    let post = engine.desk().post(name, Box::new(counts));
+    Arc::new(Named::new(post, key))
 }
 
 /// The bounds of windows, as the algorithms promise them.
@@ -328,16 +337,19 @@ pub(crate) fn brief(text: String) -> String {
     }
 }
 
-/// Tells a limit what it said to a request.
+/// Tells a limit what it said to a request, and the request's log line.
 pub(crate) fn note(
-    post: &Post,
+    named: &Arc<Named>,
     decision: &Decision,
     passed: bool,
-    (key, cx, now): (&KeySource, &Ctx<'_>, Nanos),
+    (cx, now): (&mut Ctx<'_>, Nanos),
 ) {
-    post.note(decision, passed, now, || {
-        key.shown(cx).unwrap_or_else(|| key.shown_or_address(cx))
-    });
+    let key = || {
+        let shown = named.key.shown(cx);
+        shown.unwrap_or_else(|| named.key.shown_or_address(cx))
+    };
+    named.post.note(decision, passed, now, key);
+    named.tell(decision, (cx, now));
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use lockgate_plugin::{BuildCx, Ctx, Problem, Problems};
 use lockgate_quota::{
-    Access, Away, Central, LONGEST_LIFE, Later, Place, Places, QuotaStore, Server, key_text,
+    Access, Away, Central, LONGEST_LIFE, Later, Leases, Place, Places, QuotaStore, Server, key_text,
 };
 use rustc_hash::FxBuildHasher;
 use schemars::JsonSchema;
@@ -244,7 +244,8 @@ impl Store {
         text.into()
     }
 
-    fn deadline(&self) -> Duration {
+    /// The longest that a request waits for an answer.
+    pub(crate) fn deadline(&self) -> Duration {
         Duration::from_millis(match self.policy {
             Policy::RedisSentinel => self.redis_read_timeout,
             _ => self.redis_timeout,
@@ -317,6 +318,20 @@ pub(crate) fn later(bx: &BuildCx<'_>, store: &Arc<dyn QuotaStore>) -> Arc<Later>
     bx.states.get(("process", "limit", &key), made)
 }
 
+/// Permits that this process holds of one store.
+pub(crate) struct HeldPermits(pub(crate) Arc<Leases>);
+
+/// Keys of which permits are held at once; of more, requests ask for themselves.
+const HELD_KEYS: usize = 16_384;
+
+/// Permits taken ahead from a store; one place for all who take from there, as the store tells gateways apart and
+/// not parts of one.
+pub(crate) fn leases(bx: &BuildCx<'_>, store: &Arc<dyn QuotaStore>) -> Arc<HeldPermits> {
+    let key = format!("{:p}", Arc::as_ptr(store));
+    let made = || HeldPermits(Leases::new(Arc::clone(store), HELD_KEYS));
+    bx.states.get(("process", "limit", &key), made)
+}
+
 /// What tells a connection from others. The text has no passwords in it, the number has.
 fn name(server: &Server, deadline: Duration) -> String {
     let number = FxBuildHasher.hash_one((server, deadline));
@@ -353,11 +368,15 @@ pub(crate) fn tell(away: &Away) {
 /// The key of a limit in Redis. Keys of a limit alone are spread over the slots of a cluster; those of limits
 /// that are asked together have to be in one.
 pub(crate) fn key(owner: &str, rule: &str, text: &str, spread: bool) -> String {
-    let scope = match spread {
+    key_text(&scope(owner, text, spread), rule, text)
+}
+
+/// What names the slot of a key.
+pub(crate) fn scope<'a>(owner: &'a str, text: &str, spread: bool) -> Cow<'a, str> {
+    match spread {
         true => format!("{owner}.{}", slot(text)).into(),
         false => Cow::Borrowed(owner),
-    };
-    key_text(&scope, rule, text)
+    }
 }
 
 /// The rule for keys that are addresses because they have no value.

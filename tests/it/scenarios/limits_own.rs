@@ -5,9 +5,12 @@ use std::sync::Arc;
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
+use lockgate_test_redis::Redis;
+
 use super::limits::{start, stop, until};
-use super::{gateway, once, target, wants};
+use super::{gateway, get, once, target, wants};
 use crate::World;
+use crate::client::{Connection, Target};
 
 /// Routes with shared limits in this Redis, and parts of a half for each gateway while it is away.
 fn routes(world: &World, port: u16) -> Result<Value> {
@@ -108,6 +111,96 @@ pub(super) async fn shared(world: Arc<World>) -> Result<()> {
     wants(&once(&second, "/alone/a").await, 200, "the other half")?;
     wants(&once(&second, "/alone/a").await, 200, "the other half")?;
     wants(&once(&second, "/alone/a").await, 429, "the other half")?;
+    stop(one).await?;
+    stop(other).await
+}
+
+/// Routes whose permits are taken ahead, and one that counts together with nodes of APISIX.
+fn ahead_routes(world: &World, port: u16) -> Result<Value> {
+    let echo = world.upstreams.address("echo")?.to_string();
+    let store = json!({ "policy": "redis", "redis_host": "127.0.0.1", "redis_port": port, "redis_timeout": 5_000 });
+    let count = |extra: Value| {
+        let mut conf = json!({ "time_window": 600, "key": "all", "key_type": "constant" });
+        for more in [&store, &extra] {
+            if let (Some(conf), Some(more)) = (conf.as_object_mut(), more.as_object()) {
+                conf.extend(more.clone());
+            }
+        }
+        conf
+    };
+    let route = |id: &str, plugin: &str, conf: Value| json!({ "id": id, "uri": format!("/{id}"), "plugins": { plugin: conf }, "upstream": { "nodes": { &echo: 1 } } });
+    let one = json!({ "name": "one", "algorithm": "fixed_window", "count": AHEAD, "time_window": 600, "key": "" });
+    Ok(json!({ "routes": [
+        route("lease", "limit", json!({ "limits": [one], "store": store, "gateways": 2 })),
+        route("sync", "limit-count", count(json!({ "count": AHEAD, "sync_interval": 1 }))),
+        route("apisix", "limit-count", count(json!({ "count": 3, "group": "g", "key_format": "apisix" }))),
+    ] }))
+}
+
+/// What passes of requests whose permits are taken ahead.
+const AHEAD: usize = 1_200;
+/// What each of two gateways is asked.
+const ASKED: usize = 800;
+
+/// How many of so many requests pass.
+async fn passed(target: Target, path: &str, asked: usize) -> Result<usize> {
+    let mut connection = Connection::open(&target).await?;
+    let mut passed = 0;
+    for _ in 0..asked {
+        let answer = connection.exchange(&get(path, "ahead")).await;
+        match answer.status {
+            Some(200) => passed += 1,
+            Some(429 | 503) => {}
+            _ => anyhow::bail!("{path}: {answer:?}"),
+        }
+    }
+    Ok(passed)
+}
+
+/// How often a Redis ran scripts.
+fn scripts(redis: &Redis) -> Result<u64> {
+    let stats = redis.cli(&["INFO", "commandstats"])?;
+    let calls = |line: &str| {
+        let (_, rest) = line.split_once(":calls=")?;
+        rest.split(',').next()?.parse::<u64>().ok()
+    };
+    let evals = stats
+        .lines()
+        .filter(|line| line.starts_with("cmdstat_eval"));
+    Ok(evals.filter_map(calls).sum())
+}
+
+pub(super) async fn ahead(world: Arc<World>) -> Result<()> {
+    let redis = start(world.ports.take()?).await?;
+    let resources = ahead_routes(&world, redis.port())?;
+    let one = gateway(&world, "ahead-one", &json!({}), resources.clone()).await?;
+    let other = gateway(&world, "ahead-other", &json!({}), resources).await?;
+    let (first, second) = (target(&one)?, target(&other)?);
+    for path in ["/lease", "/sync"] {
+        let before = scripts(&redis)?;
+        let far = second.clone();
+        let there = tokio::spawn(async move { passed(far, path, ASKED).await });
+        let all = passed(first.clone(), path, ASKED).await? + there.await??;
+        ensure!(all <= AHEAD, "{path}: {all} passed of {AHEAD}");
+        // What is left over is held by one gateway when the other asks.
+        ensure!(
+            all >= AHEAD * 9 / 10,
+            "{path}: only {all} passed of {AHEAD}"
+        );
+        let asked = scripts(&redis)? - before;
+        ensure!(
+            asked < ASKED as u64 / 2,
+            "{path}: Redis was asked {asked} times"
+        );
+    }
+    // As a node of APISIX counted one request.
+    redis.cli(&["SET", "plugin-limit-count:v1:g:all", "1", "EX", "600"])?;
+    let answer = once(&first, "/apisix").await;
+    ensure!(answer.all("x-ratelimit-remaining") == ["1"], "{answer:?}");
+    wants(&once(&second, "/apisix").await, 200, "the third")?;
+    wants(&once(&first, "/apisix").await, 503, "the fourth")?;
+    let kept = redis.cli(&["GET", "plugin-limit-count:v1:g:all"])?;
+    ensure!(kept == "3", "{kept}");
     stop(one).await?;
     stop(other).await
 }

@@ -1,11 +1,12 @@
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use lockgate_plugin::testing::{Instance, build_error, run};
-use lockgate_quota::{Charge, Law, OwnerStore, QuotaStore};
+use lockgate_quota::{Law, OwnerStore, QuotaStore};
 use serde_json::{Value, json};
 
-use super::super::shared::{Question, Said, Stores};
+use super::super::stores::{Question, Said, Stores};
 use super::store::Memory;
 use super::*;
 
@@ -85,7 +86,7 @@ fn own_and_shared_limits_are_charged_together_or_not_at_all() {
     let conf = json!({"limits": [fixed("all", 9, "exact"), fixed("own", 2, "local")]});
     let limit = gateway(&store, conf);
     assert_eq!(many(&limit, 9), 2);
-    assert_eq!(store.calls.load(std::sync::atomic::Ordering::Relaxed), 2);
+    assert_eq!(store.calls.load(Ordering::Relaxed), 2);
     assert!(left(&limit).starts_with("\"own\";r=0"));
     assert_eq!(
         many(
@@ -271,14 +272,17 @@ fn limits_in_different_slots_are_asked_by_what_is_left() {
     let shared: Vec<_> = ["wide", "narrow"]
         .map(|owner| super::super::shared::Shared::new((&one, false), owner, 2))
         .into();
-    let asked = |key: usize, limit: u64| Question {
-        shared: &shared[key],
-        charge: Charge {
-            key: shared[key].key(["r", "1"], "x", false),
-            law: Law::Fixed { limit, window },
-            cost: 1,
-        },
+    let asks: Vec<_> = shared
+        .iter()
+        .map(|shared| shared.naming.ask(["r", "1"], ("x", false), None))
+        .collect();
+    let asked = |at: usize, limit: u64| Question {
+        shared: &shared[at],
+        name: asks[at].name(&shared[at].naming),
+        law: Law::Fixed { limit, window },
+        cost: 1,
         count: limit,
+        terms: None,
     };
     let (wide, narrow) = (asked(0, 100), asked(1, 1));
     let ask = || now_or_never(stores.ask(&[&wide, &narrow], 0));
@@ -287,13 +291,98 @@ fn limits_in_different_slots_are_asked_by_what_is_left() {
     for _ in 0..5 {
         assert!(matches!(ask()[..], [Said::Unasked, Said::Refused(_)]));
     }
-    assert_ne!(
-        wide.charge.key.split('}').next(),
-        narrow.charge.key.split('}').next()
-    );
+    assert_ne!(wide.name.scope, narrow.name.scope);
 }
 
 /// The outcome of a future that does not wait.
 fn now_or_never<T>(future: impl Future<Output = T>) -> T {
     futures::FutureExt::now_or_never(future).unwrap()
+}
+
+/// Permits are carried by a task.
+fn runtime() -> tokio::runtime::Runtime {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    builder.worker_threads(1).enable_all().build().unwrap()
+}
+
+#[test]
+fn permits_are_taken_ahead_and_never_more_than_the_limit() {
+    let runtime = runtime();
+    let _within = runtime.enter();
+    let (store, other) = {
+        let first = Memory::default();
+        let second = first.beside();
+        (Arc::new(first), Arc::new(second))
+    };
+    let conf = limits(json!({"count": 1_000, "mode": "lease"}), json!({}));
+    let (one, two) = (gateway(&store, conf.clone()), gateway(&other, conf));
+    let mut passed = [0, 0];
+    for _ in 0..1_500 {
+        passed[0] += many(&one, 1);
+        passed[1] += many(&two, 1);
+    }
+    let all = passed[0] + passed[1];
+    // What is left over is held by one of them when the other asks.
+    assert!((900..=1_000).contains(&all), "{passed:?}");
+    let calls = store.calls.load(Ordering::Relaxed) + other.calls.load(Ordering::Relaxed);
+    assert!(calls < 200, "{calls} calls for 3,000 requests");
+}
+
+#[test]
+fn permits_that_another_limit_refuses_are_put_back() {
+    let runtime = runtime();
+    let _within = runtime.enter();
+    let store = Arc::new(Memory::default());
+    let fixed = |name: &str, count: u64, mode: &str| json!({"name": name, "algorithm": "fixed_window", "count": count, "time_window": 60, "mode": mode});
+    let conf =
+        json!({"gateways": 1, "limits": [fixed("many", 50, "lease"), fixed("few", 3, "exact")]});
+    let limit = gateway(&store, conf);
+    assert_eq!(many(&limit, 100), 3);
+    let rest = limits(
+        json!({"name": "many", "count": 50, "mode": "lease"}),
+        json!({"gateways": 1}),
+    );
+    assert_eq!(many(&limit.edited(&rest), 100), 47);
+}
+
+#[test]
+fn without_a_store_permits_are_spent_and_then_a_part_of_the_limit() {
+    let runtime = runtime();
+    let _within = runtime.enter();
+    let store = Arc::new(Memory::default());
+    store.go_away(true);
+    let limit = |does: &str| {
+        let conf = limits(
+            json!({"count": 100, "mode": "lease", "on_store_error": does}),
+            json!({"gateways": 4}),
+        );
+        many(&gateway(&store, conf), 200)
+    };
+    assert_eq!(limit("allow"), 200);
+    assert_eq!(limit("deny"), 0);
+    assert_eq!(limit("local"), 25);
+}
+
+#[test]
+fn auto_takes_ahead_what_is_worth_it() {
+    let runtime = runtime();
+    let _within = runtime.enter();
+    let calls = |extra: Value| {
+        let store = Arc::new(Memory::default());
+        let mut conf = extra;
+        conf["mode"] = json!("auto");
+        let limit = gateway(&store, limits(conf, json!({})));
+        assert_eq!(many(&limit, 100), 100);
+        store.calls.load(Ordering::Relaxed)
+    };
+    assert!(calls(json!({"count": 100_000})) < 20);
+    assert!(calls(json!({"algorithm": "token_bucket", "count": 100_000})) < 20);
+    // A short window, and one whose requests have to be seen.
+    assert_eq!(calls(json!({"count": 100_000, "time_window": 1})), 100);
+    assert_eq!(
+        calls(
+            json!({"algorithm": "leaky_bucket", "count": 1_000_000, "time_window": 60, "burst": 200})
+        ),
+        100
+    );
 }

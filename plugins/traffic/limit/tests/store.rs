@@ -1,8 +1,8 @@
 //! A store in memory, which may go away.
 
 use std::collections::HashMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lockgate_quota::{
@@ -12,16 +12,32 @@ use lockgate_quota::{
 
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    accounts: Mutex<HashMap<String, Account>>,
+    kept: Arc<Kept>,
+    /// Which gateway asks.
+    node: u64,
     pub(super) away: AtomicBool,
-    micros: AtomicU64,
     pub(super) calls: AtomicU64,
 }
 
+#[derive(Debug, Default)]
+struct Kept {
+    accounts: Mutex<HashMap<String, Account>>,
+    micros: AtomicU64,
+}
+
 impl Memory {
+    /// The same store, as another gateway sees it.
+    pub(super) fn beside(&self) -> Memory {
+        Memory {
+            kept: Arc::clone(&self.kept),
+            node: self.node + 1,
+            ..Memory::default()
+        }
+    }
+
     pub(super) fn advance(&self, time: Duration) {
         let micros = u64::try_from(time.as_micros()).unwrap();
-        self.micros.fetch_add(micros, Ordering::Relaxed);
+        self.kept.micros.fetch_add(micros, Ordering::Relaxed);
     }
 
     pub(super) fn go_away(&self, away: bool) {
@@ -30,7 +46,7 @@ impl Memory {
 
     fn now(&self) -> u64 {
         // Some time after the beginning of windows.
-        3_600_000_000_000 + self.micros.load(Ordering::Relaxed)
+        3_600_000_000_000 + self.kept.micros.load(Ordering::Relaxed)
     }
 
     fn answer<T: Send + 'static>(
@@ -49,13 +65,14 @@ impl Memory {
 impl QuotaStore for Memory {
     fn acquire<'a>(&'a self, asks: &'a [Ask], _: Nanos) -> Waiting<'a, Vec<Result<Grant, Away>>> {
         let now = self.now();
-        let mut accounts = self.accounts.lock().unwrap();
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        let mut accounts = self.kept.accounts.lock().unwrap();
         let away = self.away.load(Ordering::Relaxed);
         let each = asks.iter().map(|ask| match away {
             true => Err(Away::Known),
             false => {
                 let account = accounts.entry(ask.key.clone()).or_default();
-                Ok(account.grant(1, ask, now))
+                Ok(account.grant(self.node, ask, now))
             }
         });
         let answers = each.collect();
@@ -65,7 +82,7 @@ impl QuotaStore for Memory {
     fn check<'a>(&'a self, charges: &'a [Charge], _: Nanos) -> Waiting<'a, Result<Verdict, Away>> {
         let now = self.now();
         self.answer(|| {
-            let mut accounts = self.accounts.lock().unwrap();
+            let mut accounts = self.kept.accounts.lock().unwrap();
             let looks = charges.iter().map(|charge| {
                 let account = accounts.entry(charge.key.clone()).or_default();
                 account.look(charge.law, charge.cost, now)
@@ -83,7 +100,7 @@ impl QuotaStore for Memory {
     fn settle<'a>(&'a self, settled: &'a [Settled], _: Nanos) -> Waiting<'a, Result<(), Away>> {
         let now = self.now();
         self.answer(|| {
-            let mut accounts = self.accounts.lock().unwrap();
+            let mut accounts = self.kept.accounts.lock().unwrap();
             for one in settled {
                 let account = accounts.entry(one.charge.key.clone()).or_default();
                 account.settle(one.charge.law, one.more, one.mark, now);
@@ -99,7 +116,7 @@ impl QuotaStore for Memory {
     ) -> Waiting<'a, Result<Standing, Away>> {
         let now = self.now();
         self.answer(|| {
-            let mut accounts = self.accounts.lock().unwrap();
+            let mut accounts = self.kept.accounts.lock().unwrap();
             accounts
                 .entry(key.to_owned())
                 .or_default()
@@ -108,7 +125,7 @@ impl QuotaStore for Memory {
     }
 
     fn reset<'a>(&'a self, key: &'a str, _: Nanos) -> Waiting<'a, Result<bool, Away>> {
-        self.answer(|| self.accounts.lock().unwrap().remove(key).is_some())
+        self.answer(|| self.kept.accounts.lock().unwrap().remove(key).is_some())
     }
 
     fn keeper(&self) -> Keeper {
