@@ -206,6 +206,19 @@ impl Core {
         self.settle_expected();
     }
 
+    /// Whether nobody comes or goes.
+    pub(crate) fn is_fixed(&self) -> bool {
+        self.fixed
+    }
+
+    /// Whether this start of a gateway takes part, acted upon or not.
+    pub(crate) fn knows_peer(&self, name: &str, run: u64) -> bool {
+        let members = self.members();
+        let node = members.latest().node(name);
+        // In a fixed list starts are not known.
+        node.is_some_and(|node| self.fixed || node.run == run)
+    }
+
     /// Others count on it for so long.
     pub(crate) fn stand_for(&self, time: Duration) {
         let until = self.nanos().saturating_add(crate::members::nanos(time));

@@ -16,6 +16,7 @@
 //! | a gateway has lost etcd for longer than its lease | the same; it also stops counting for others |
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
+mod ask;
 mod core;
 mod figures;
 pub mod frame;

@@ -19,6 +19,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use crate::core::Core;
 use crate::figures::Tallies;
 use crate::frame::{Frame, Hello, LONGEST, MOST_ASKS, Put, Question, Reply};
+use crate::members::Node;
 use crate::secure::{Refused, Secure, Stream};
 use crate::wire::Bad;
 
@@ -51,7 +52,7 @@ pub(crate) enum Lost {
     Refused(#[source] Refused),
     #[error("what it says is no frame")]
     Bad(#[source] Bad),
-    #[error("it is another gateway, `{0}`")]
+    #[error("it is another gateway or another start of it, `{0}`")]
     Other(String),
     #[error("it says nothing")]
     Silent,
@@ -70,6 +71,7 @@ struct Queued {
 /// See the module.
 pub(crate) struct Link {
     queue: mpsc::Sender<Queued>,
+    run: u64,
     /// Whether there is a connection.
     up: Arc<AtomicBool>,
     breaker: Breaker,
@@ -77,24 +79,31 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// A link to the peer of this name, which works until it is dropped.
-    pub(crate) fn open(core: &Arc<Core>, secure: &Arc<Secure>, name: &str) -> Link {
+    /// A link to this start of a gateway, which works until it is dropped.
+    pub(crate) fn open(core: &Arc<Core>, secure: &Arc<Secure>, node: &Node) -> Link {
         let (queue, queued) = mpsc::channel(MOST_QUEUED);
         let up = Arc::new(AtomicBool::new(false));
         let dialer = Dialer {
             core: Arc::clone(core),
             secure: Arc::clone(secure),
-            name: name.to_owned(),
+            name: node.name.clone(),
+            run: node.run,
             up: Arc::clone(&up),
             knew: AtomicU64::new(0),
         };
         tokio::spawn(dialer.run(queued));
         Link {
             queue,
+            run: node.run,
             up,
             breaker: Breaker::default(),
             core: Arc::clone(core),
         }
+    }
+
+    /// Which start of the gateway it is to; 0 for any.
+    pub(crate) fn run(&self) -> u64 {
+        self.run
     }
 
     /// Whether there is a connection.
@@ -150,6 +159,7 @@ struct Dialer {
     core: Arc<Core>,
     secure: Arc<Secure>,
     name: String,
+    run: u64,
     up: Arc<AtomicBool>,
     /// The start of the peer that was met last.
     knew: AtomicU64,
@@ -207,7 +217,9 @@ impl Dialer {
                 .map_err(Lost::Broken)?;
             let mut frames = Frames::new(read);
             match frames.next().await? {
-                Frame::Hello(hello) if hello.name == self.name => {
+                Frame::Hello(hello)
+                    if hello.name == self.name && [0, hello.run].contains(&self.run) =>
+                {
                     self.knew.store(hello.run, Ordering::Relaxed);
                     self.core.hear(hello.epoch);
                 }

@@ -17,8 +17,9 @@ use crate::place::{MOST_NODES, Table};
 
 /// How long somebody has to be there to be given partitions.
 pub const SETTLE: Duration = Duration::from_secs(2);
-/// How long a peer's higher epoch is taken for one that is still to be learnt: no watch is later. After
-/// that it was a mistake, as when etcd was restored from an older copy.
+/// How long a peer's higher epoch is taken for one that is still to be learnt, from when a peer on the roll
+/// spoke of it last: as long as one acts by it, counts may be elsewhere. Nobody does any more after etcd was
+/// restored from an older copy.
 const HEARSAY: Duration = Duration::from_secs(5);
 /// Rolls that wait. More of them in [`SETTLE`] and the oldest is not waited for.
 const MOST_WAITING: usize = 64;
@@ -37,6 +38,12 @@ pub struct Node {
 }
 
 /// Everybody, at one revision.
+///
+/// The revision is that of the last *change* of the membership, the same for all who see the same members:
+/// of the last put or delete of an entry, and never that of the store as a whole when it was read. Who begins
+/// lists the entries, watches from the revision behind that, and enters itself only then, so that it sees
+/// its own entry as a change like others do; a deletion between two reads would be missed otherwise.
+/// An entry that is put again has another revision, so that a gateway learns that it was taken for gone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Roll {
     /// Of etcd; grows with each change.
@@ -58,6 +65,14 @@ impl Roll {
     pub fn node(&self, name: &str) -> Option<&Node> {
         let at = self.nodes.binary_search_by(|node| (*node.name).cmp(name));
         at.ok().and_then(|at| self.nodes.get(at))
+    }
+
+    /// Whether all of another roll are here, as they are there.
+    fn has_all_of(&self, other: &Roll) -> bool {
+        other.nodes.iter().all(|node| {
+            let same = self.node(&node.name);
+            same.is_some_and(|same| same.run == node.run && same.weight == node.weight)
+        })
     }
 
     fn without(&self, name: &str) -> Roll {
@@ -194,10 +209,18 @@ impl Members {
         if somebody_is_gone || nobody_came {
             return self.act(roll);
         }
+        // All of these were there since then, though others that came with them are gone again.
+        let since = self
+            .waiting
+            .iter()
+            .find(|(waits, _)| waits.has_all_of(&roll))
+            .map_or(now, |(_, at)| *at);
+        // One of which somebody is gone is not to be acted upon any more.
+        self.waiting.retain(|(waits, _)| roll.has_all_of(waits));
         if self.waiting.len() == MOST_WAITING {
             self.waiting.pop_front();
         }
-        self.waiting.push_back((roll, now));
+        self.waiting.push_back((roll, since));
         self.tick(now)
     }
 
@@ -244,7 +267,7 @@ impl Members {
 
     /// When something is due that was seen before.
     pub fn due(&self) -> Option<Nanos> {
-        let (_, at) = self.waiting.front()?;
+        let at = self.waiting.iter().map(|(_, at)| *at).min()?;
         Some(at.saturating_add(nanos(SETTLE)))
     }
 
@@ -389,6 +412,21 @@ mod tests {
             (members.view().live(), members.view().table.share(0)),
             (1, 4096)
         );
+    }
+
+    #[test]
+    fn who_is_gone_again_is_not_acted_for() {
+        let mut members = Members::new("a", 1);
+        members.see(roll(1, "a"), 0);
+        members.see(roll(6, "a b"), SECOND);
+        members.see(roll(7, "a b c"), 2 * SECOND);
+        // One of the newcomers is gone before its time; the other has been there all the while.
+        assert!(!members.see(roll(8, "a c"), 2 * SECOND + 1));
+        assert!(!members.tick(4 * SECOND - 1));
+        assert_eq!(names(&members), "a");
+        assert_eq!(members.due(), Some(4 * SECOND));
+        assert!(members.tick(4 * SECOND));
+        assert_eq!(names(&members), "a c");
     }
 
     #[test]

@@ -3,18 +3,19 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
-use lockgate_quota::{Away, Tally};
+use lockgate_quota::Tally;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
+use crate::ask::Asker;
 use crate::core::{Core, MOST_MOVES, Move, node_id};
 use crate::figures::Figures;
 use crate::link::Link;
@@ -51,11 +52,8 @@ pub struct Peers {
     /// The epoch by which all was handed over that had to be.
     handed: watch::Sender<u64>,
     closed: watch::Sender<bool>,
-    pub(crate) timeout: Duration,
-    pub(crate) node: u64,
+    pub(crate) asker: Asker,
     pub(crate) tally: Tally,
-    /// Limits for which there was no room.
-    pub(crate) full: AtomicU64,
 }
 
 impl fmt::Debug for Peers {
@@ -66,12 +64,6 @@ impl fmt::Debug for Peers {
 
 /// Connections to others, by their names.
 pub(crate) type Links = ArcSwap<HashMap<String, Arc<Link>>>;
-
-/// Who counts something.
-pub(crate) enum Owner {
-    Me,
-    Other(Arc<Link>),
-}
 
 impl Peers {
     /// A gateway that knows nobody yet, unless its peers never change. Nothing is connected.
@@ -92,17 +84,23 @@ impl Peers {
             };
             core.see_fixed(Roll::new(1, names.into_iter().map(node).collect()));
         }
-        Ok(Peers {
+        let links: Arc<Links> = Arc::default();
+        let asker = Asker {
+            core: Arc::clone(&core),
+            links: Arc::clone(&links),
             node: node_id(&core.name, core.run),
+            timeout: setup.timeout,
+            full: Arc::default(),
+        };
+        Ok(Peers {
             core,
             secure,
-            links: Arc::default(),
+            links,
             moves: Mutex::new(Some(moves)),
             handed: watch::Sender::new(0),
             closed: watch::Sender::new(false),
-            timeout: setup.timeout,
+            asker,
             tally: Tally::default(),
-            full: AtomicU64::new(0),
         })
     }
 
@@ -148,7 +146,7 @@ impl Peers {
             owned: owned as u64,
             expected: expected as u64,
             bytes: self.core.ledger.bytes() as u64,
-            full: self.full.load(Ordering::Relaxed),
+            full: self.asker.full.load(Ordering::Relaxed),
             ..self.core.tallies.read()
         }
     }
@@ -226,14 +224,20 @@ impl Peers {
                 .filter(|node| node.name != self.core.name)
         };
         let links = self.links.load();
-        let same =
-            links.len() == others().count() && others().all(|node| links.contains_key(&node.name));
+        let same = links.len() == others().count()
+            && others().all(|node| {
+                links
+                    .get(&node.name)
+                    .is_some_and(|link| link.run() == node.run)
+            });
         if same {
             return;
         }
         let kept = others().map(|node| {
+            // Another start is another gateway: it is not to get what was meant for the one before.
             let link = links.get(&node.name).cloned();
-            let open = || Arc::new(Link::open(&self.core, &self.secure, &node.name));
+            let link = link.filter(|link| link.run() == node.run);
+            let open = || Arc::new(Link::open(&self.core, &self.secure, node));
             (node.name.clone(), link.unwrap_or_else(open))
         });
         self.links.store(Arc::new(kept.collect()));
@@ -261,24 +265,5 @@ impl Peers {
             self.keep_links();
             under_way.push(way.hand_over(next));
         }
-    }
-
-    /// Who counts a partition.
-    pub(crate) fn owner(&self, partition: usize) -> Result<Owner, Away> {
-        let view = self.core.view();
-        if !self.core.stands() {
-            // It does not know who counts any more.
-            return Err(Away::Known);
-        }
-        let owner = view.owner(partition).ok_or(Away::Known)?;
-        if view.is_mine(partition) {
-            return Ok(Owner::Me);
-        }
-        let links = self.links.load();
-        links
-            .get(&owner.name)
-            .cloned()
-            .map(Owner::Other)
-            .ok_or(Away::Known)
     }
 }

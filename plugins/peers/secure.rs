@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use std::pin::Pin;
 
 use openssl::error::ErrorStack;
+use openssl::hash::MessageDigest;
+use openssl::pkcs5::pbkdf2_hmac;
 use openssl::ssl::{
     AlpnError, Ssl, SslContext, SslContextBuilder, SslFiletype, SslMethod, SslOptions,
     SslSessionCacheMode, SslVerifyMode, SslVersion,
@@ -26,6 +28,11 @@ const ALPN: &[u8] = b"\x0flockgate-peer/1";
 const IDENTITY: &[u8] = b"lockgate";
 /// Shorter secrets could be found by trying: whoever hears a handshake may try as often as he likes.
 pub const SHORTEST_SECRET: usize = 16;
+
+/// What the secret is stretched with: the same for all, as all need the same key.
+const SALT: &[u8] = b"lockgate peers 1";
+/// Times that the secret is hashed, once at the start: whoever heard a handshake pays that for each guess.
+const STRETCHES: usize = 200_000;
 
 /// How a gateway proves that it belongs to the others.
 #[derive(Clone, PartialEq, Eq)]
@@ -82,6 +89,9 @@ pub enum Refused {
     /// OpenSSL cannot do it.
     #[error("TLS cannot be started")]
     Tls(#[from] ErrorStack),
+    /// It is no peer, though it has a certificate or the secret.
+    #[error("it does not speak as a peer")]
+    Protocol,
     /// The certificate is another's.
     #[error("its certificate does not name `{0}`")]
     Name(String),
@@ -139,14 +149,14 @@ impl Secure {
         }
         let mut stream = SslStream::new(ssl, tcp)?;
         Pin::new(&mut stream).connect().await?;
-        Ok(stream)
+        spoken(stream)
     }
 
     /// The side that was connected to.
     pub async fn take(&self, tcp: TcpStream) -> Result<Stream, Refused> {
         let mut stream = SslStream::new(Ssl::new(&self.takes)?, tcp)?;
         Pin::new(&mut stream).accept().await?;
-        Ok(stream)
+        spoken(stream)
     }
 
     /// Who the other side may say that it is.
@@ -186,6 +196,13 @@ impl Claims {
     }
 }
 
+/// A side that offers or selects nothing has not agreed to anything.
+fn spoken(stream: Stream) -> Result<Stream, Refused> {
+    // Behind its length.
+    let is = stream.ssl().selected_alpn_protocol() == ALPN.get(1..);
+    is.then_some(stream).ok_or(Refused::Protocol)
+}
+
 fn context(method: SslMethod) -> Result<SslContextBuilder, ErrorStack> {
     let mut context = SslContextBuilder::new(method)?;
     // One version: there is nobody to be compatible with.
@@ -211,7 +228,9 @@ fn share(
     if secret.len() < SHORTEST_SECRET {
         return Err(Unusable::Secret);
     }
-    let key = openssl::sha::sha256(format!("lockgate peers 1 {secret}").as_bytes());
+    let mut key = [0; 32];
+    let digest = MessageDigest::sha256();
+    pbkdf2_hmac(secret.as_bytes(), SALT, STRETCHES, digest, &mut key)?;
     let put = move |into: &mut [u8]| match into.get_mut(..key.len()) {
         Some(place) => {
             place.copy_from_slice(&key);

@@ -1,13 +1,14 @@
 //! The listener for peers: answers what they ask.
 
-use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::io::{AsyncWriteExt, WriteHalf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::core::{Core, node_id};
@@ -15,13 +16,17 @@ use crate::figures::Tallies;
 use crate::frame::{Frame, Hello, Put, Question, Reply};
 use crate::ledger::{Asked, EXPECTED};
 use crate::link::{CONNECT_LIMIT, Frames, Lost, WRITE_LIMIT, count_bad, host};
+use crate::members::nanos;
 use crate::place::MOST_NODES;
 use crate::secure::{Secure, Stream};
 use crate::wire::Bad;
 
-/// Connections at once: one of each peer, as many again that are yet to be lost, and some that prove to
-/// be no peers.
-const MOST_CONNECTIONS: usize = 3 * MOST_NODES;
+/// Connections at once that have yet to prove whose they are. Those that have are one for each peer.
+const MOST_UNPROVEN: usize = 2 * MOST_NODES;
+/// Those of one address.
+const MOST_OF_ONE: usize = 16;
+/// Between two lines of the log about connections that came to nothing: anybody can make them.
+const QUIET: Duration = Duration::from_secs(1);
 /// Questions about counts that are expected.
 const MOST_WAITING: usize = 4_096;
 /// Frames that wait to be written to one peer. One that does not read them is given up.
@@ -39,6 +44,51 @@ struct Shared {
     secure: Arc<Secure>,
     waiting: Arc<Semaphore>,
     closed: watch::Receiver<bool>,
+    unproven: Unproven,
+    /// The connection of each peer: with another one it ends.
+    proven: Mutex<HashMap<String, Arc<Notify>>>,
+    /// When the log told of a refused connection.
+    told: AtomicU64,
+}
+
+/// Connections that have yet to prove whose they are, by where they come from.
+#[derive(Clone, Default)]
+struct Unproven(Arc<Mutex<HashMap<IpAddr, usize>>>);
+
+/// A place among them.
+struct Place {
+    all: Unproven,
+    ip: IpAddr,
+}
+
+impl Unproven {
+    fn place(&self, ip: IpAddr) -> Option<Place> {
+        let mut all = self.lock();
+        let of_all: usize = all.values().sum();
+        let of_one = all.get(&ip).copied().unwrap_or(0);
+        if of_all >= MOST_UNPROVEN || of_one >= MOST_OF_ONE {
+            return None;
+        }
+        all.insert(ip, of_one + 1);
+        Some(Place {
+            all: self.clone(),
+            ip,
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut all = self.all.lock();
+        match all.get_mut(&self.ip) {
+            Some(count) if *count > 1 => *count -= 1,
+            _ => _ = all.remove(&self.ip),
+        }
+    }
 }
 
 /// Takes connections until told to close.
@@ -53,8 +103,10 @@ pub(crate) async fn serve(
         secure,
         waiting: Arc::new(Semaphore::new(MOST_WAITING)),
         closed: closed.clone(),
+        unproven: Unproven::default(),
+        proven: Mutex::default(),
+        told: AtomicU64::new(0),
     });
-    let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -68,16 +120,15 @@ pub(crate) async fn serve(
                 continue;
             }
         };
-        let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
+        let Some(place) = shared.unproven.place(from.ip()) else {
             Tallies::one(&shared.core.tallies.refused);
             continue;
         };
         let shared = Arc::clone(&shared);
         tokio::spawn(async move {
-            let _place = place;
             let mut closed = shared.closed.clone();
             tokio::select! {
-                () = connection(&shared, tcp, from) => {}
+                () = connection(&shared, tcp, from, place) => {}
                 _ = closed.wait_for(|closed| *closed) => {}
             }
         });
@@ -85,26 +136,66 @@ pub(crate) async fn serve(
 }
 
 /// From the handshake to the end.
-async fn connection(shared: &Shared, tcp: TcpStream, from: SocketAddr) {
+async fn connection(shared: &Shared, tcp: TcpStream, from: SocketAddr, place: Place) {
     let core = &shared.core;
     let greeted = match timeout(CONNECT_LIMIT, greet(shared, tcp)).await {
         Ok(greeted) => greeted,
         Err(_) => Err(Lost::Silent),
     };
-    let (peer, lost) = match greeted {
-        Ok(peer) => {
-            let name = peer.name.clone();
-            (name, peer.run(shared).await)
-        }
+    drop(place);
+    let peer = match greeted {
+        Ok(peer) => peer,
         Err(lost) => {
             Tallies::one(&core.tallies.refused);
-            (from.to_string(), lost)
+            count_bad(core, &lost);
+            if shared.may_tell() {
+                tell_lost(&from.to_string(), &lost);
+            }
+            return;
         }
     };
+    let name = peer.name.clone();
+    let only = Arc::new(Notify::new());
+    if let Some(other) = shared.proven().insert(name.clone(), Arc::clone(&only)) {
+        other.notify_one();
+    }
+    let lost = tokio::select! {
+        lost = peer.run(shared) => lost,
+        () = only.notified() => Lost::Closed,
+    };
+    let mut proven = shared.proven();
+    if proven
+        .get(&name)
+        .is_some_and(|mine| Arc::ptr_eq(mine, &only))
+    {
+        proven.remove(&name);
+    }
+    drop(proven);
     count_bad(core, &lost);
+    tell_lost(&name, &lost);
+}
+
+fn tell_lost(peer: &str, lost: &Lost) {
     if !matches!(lost, Lost::Closed | Lost::Broken(_)) {
         let cause = std::error::Error::source(&lost).map(ToString::to_string);
         tracing::warn!(peer, error = %lost, cause, "a connection of a peer ended");
+    }
+}
+
+impl Shared {
+    fn proven(&self) -> MutexGuard<'_, HashMap<String, Arc<Notify>>> {
+        self.proven.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn may_tell(&self) -> bool {
+        let now = self.core.nanos().max(1);
+        let last = self.told.load(Ordering::Relaxed);
+        let is_due = last == 0 || now.saturating_sub(last) >= nanos(QUIET);
+        is_due
+            && self
+                .told
+                .compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
     }
 }
 
@@ -131,7 +222,7 @@ async fn greet(shared: &Shared, tcp: TcpStream) -> Result<Peer, Lost> {
     // Only who takes part: certificates of the same authority may have other uses.
     let until = Instant::now() + UNKNOWN_LIMIT;
     let mut known = core.knows();
-    while core.latest().node(&hello.name).is_none() {
+    while !core.knows_peer(&hello.name, hello.run) {
         if !matches!(timeout_at(until, known.changed()).await, Ok(Ok(()))) {
             return Err(Lost::Other(hello.name));
         }
@@ -161,11 +252,24 @@ async fn greet(shared: &Shared, tcp: TcpStream) -> Result<Peer, Lost> {
 
 impl Peer {
     async fn run(mut self, shared: &Shared) -> Lost {
+        let mut known = shared.core.knows();
+        // It may have gone while it was greeted.
+        known.mark_changed();
         let (out, unwritten) = mpsc::channel(MOST_UNREAD);
         let writer = tokio::spawn(write_all(self.write, unwritten));
         let node = (self.node, self.name, self.run);
         let lost = loop {
-            let frame = match timeout(SILENCE, self.frames.next()).await {
+            let next = tokio::select! {
+                next = timeout(SILENCE, self.frames.next()) => next,
+                _ = known.changed() => {
+                    let (_, name, run) = &node;
+                    if shared.core.knows_peer(name, *run) {
+                        continue;
+                    }
+                    break Lost::Other(name.clone());
+                }
+            };
+            let frame = match next {
                 Ok(Ok(Frame::Asks { epoch, asks })) => (epoch, asks),
                 Ok(Ok(_)) => break Lost::Bad(Bad::Word(0)),
                 Ok(Err(lost)) => break lost,

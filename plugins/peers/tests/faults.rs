@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use lockgate_quota::{Away, Charge, Law, QuotaStore, Settled};
+use openssl::ssl::{Ssl, SslContext, SslFiletype, SslMethod};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -86,10 +87,11 @@ async fn noise_ends_nothing_but_its_connection() {
     }
     // Who knows the secret, too.
     let secure = Secure::new(&secret()).unwrap();
+    let run = rig.members[1].peers.me().1;
     let hello = |name: &str| {
         Frame::Hello(Hello {
             name: name.to_owned(),
-            run: 7,
+            run,
             knew: 0,
             epoch: 0,
         })
@@ -114,6 +116,11 @@ async fn noise_ends_nothing_but_its_connection() {
         figures.refused >= 4 && figures.bad_frames >= 2,
         "{figures:?}"
     );
+    // What was said in the name of the peer ended its own connection, which is made again.
+    for at in [0, 1] {
+        let key = rig.keys_of(at, 2).remove(1);
+        until_asked(|| async { rig.check(1 - at, &key, 10_000).await.is_ok() }).await;
+    }
     for at in [0, 1] {
         assert_eq!(rig.burst(&[0, 1], &rig.keys_of(at, 1)[0], 10, 10).await, 10);
     }
@@ -241,4 +248,198 @@ async fn an_owner_that_is_behind_stops_granting() {
     assert_eq!(core.ask(b, 9, &question), Asked::Answered(Reply::Moved));
     // Who asks knows better again: it may be here in a moment.
     assert_eq!(core.ask(b, 11, &question), Asked::Expected);
+}
+
+fn node(name: &str, weight: u32) -> Node {
+    Node {
+        name: name.to_owned(),
+        run: 1,
+        weight,
+        revision: 1,
+    }
+}
+
+#[test]
+fn what_was_said_before_etcd_was_restored_is_void() {
+    let (core, _moves) = Core::new("a", 1, false);
+    core.stand_for(Duration::from_secs(60));
+    core.see(Roll::new(1_000, vec![node("a", 1), node("b", 1)]));
+    core.hear(1_000);
+    assert_eq!(core.is_done("b", 1, 1_000, false), Reply::Done(true));
+    assert_eq!(core.ledger.places().1, 0);
+    // By an older copy the other one leaves: what it counted is on its way.
+    core.see(Roll::new(7, vec![node("a", 1), node("b", 0)]));
+    let expected = core.ledger.places().1;
+    assert!(expected > 1_000, "{expected}");
+    assert_eq!(core.is_done("b", 1, 1_000, false), Reply::Later);
+    assert_eq!(core.is_done("b", 1, 6, false), Reply::Done(true));
+    assert_eq!(core.ledger.places().1, expected);
+    assert_eq!(core.is_done("b", 1, 7, false), Reply::Done(true));
+    assert_eq!(core.ledger.places(), (4_096, 0));
+}
+
+#[test]
+fn a_fixed_list_waits_for_what_peers_remember() {
+    let start = || {
+        let (core, _moves) = Core::new("a", 5, true);
+        core.see_fixed(Roll::new(
+            1,
+            vec![node("a", 1), node("b", 1), node("c", 1)]
+                .into_iter()
+                .map(|node| Node {
+                    run: if node.name == "a" { 5 } else { 0 },
+                    ..node
+                })
+                .collect(),
+        ));
+        core
+    };
+    let core = start();
+    let (here, expected) = core.ledger.places();
+    assert!(here == 0 && expected > 1_000, "{here} {expected}");
+    core.was_known("b", 0);
+    assert_eq!(core.ledger.places(), (0, expected));
+    core.was_known("c", 0);
+    assert_eq!(core.ledger.places(), (expected, 0));
+    let key = (0..).map(|n| KeyId::of(&format!("{n}")));
+    let mut mine = key.filter(|key| core.view().is_mine(key.partition()));
+    let law = Law::Bucket {
+        interval_us: 1e9,
+        holds: 10.0,
+    };
+    let key = mine.next().unwrap();
+    let left = |core: &Core| match core.ask(1, 1, &Question::Look(key, law)) {
+        Asked::Answered(Reply::Standing(standing)) => standing.remaining,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(left(&core), 10);
+    // One of them knew another start: what that counted is lost.
+    let core = start();
+    core.was_known("b", 4);
+    assert_eq!(core.ledger.places(), (expected, 0));
+    assert_eq!(left(&core), 5);
+    // What others say of epochs means nothing.
+    core.hear(9);
+    assert_eq!(left(&core), 5);
+}
+
+/// Limits of two owners, of which one does not answer: the other one gets back what it charged.
+#[tokio::test]
+async fn what_a_late_owner_stops_is_given_back() {
+    let mut rig = Rig::new().patient(Duration::from_millis(200));
+    for _ in 0..3 {
+        rig.add(secret()).await;
+    }
+    rig.publish();
+    rig.settled().await;
+    let [late, well] = [1, 2].map(|at| rig.keys_of(at, 1).remove(0));
+    let charge = |key: &String| Charge {
+        key: key.clone(),
+        law: super::rig::law(1_000),
+        cost: 1,
+    };
+    let charges = [charge(&late), charge(&well)];
+    let peers = &rig.members[0].peers;
+    let left = || async {
+        let standing = peers.inspect(&well, super::rig::law(1_000), 0).await;
+        standing.map(|standing| standing.remaining)
+    };
+    until_asked(|| async { left().await.is_ok() }).await;
+    rig.members[1].gate.send_replace(Gate::Frozen);
+    for n in 0..8 {
+        let asked = peers.check(&charges, 0);
+        if n % 2 == 0 {
+            assert!(asked.await.is_err());
+        } else {
+            // The client has gone.
+            let _ = tokio::time::timeout(Duration::from_millis(20), asked).await;
+        }
+    }
+    // The one that answers is not taken for one that does not.
+    assert!(rig.check(0, &well, 1_000).await.unwrap());
+    until_asked(|| async { matches!(left().await, Ok(999)) }).await;
+}
+
+#[tokio::test]
+async fn another_start_is_not_asked_in_place_of_the_one_that_is_known() {
+    let mut rig = Rig::of(2, |_| secret()).await;
+    let key = rig.keys_of(1, 1).remove(0);
+    rig.revision += 1;
+    let mut roll = rig.roll();
+    for node in &mut roll.nodes {
+        if node.name == rig.members[1].name {
+            node.run += 1;
+        }
+    }
+    // The roll is ahead of the process that listens there: it is not the one that is meant.
+    rig.members[0].peers.see(roll);
+    until(|| rig.members[0].figures().connected == 0).await;
+    until(|| rig.members[1].figures().connected == 0).await;
+    assert!(matches!(rig.check(0, &key, 10).await, Err(Away::Known)));
+    rig.publish();
+    until(|| {
+        rig.members
+            .iter()
+            .all(|member| member.figures().connected == 1)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn who_is_off_the_roll_is_not_listened_to_any_more() {
+    let mut rig = Rig::of(3, |_| secret()).await;
+    rig.revision += 1;
+    let mut roll = rig.roll();
+    roll.nodes.retain(|node| node.name != rig.members[2].name);
+    rig.members[0].peers.see(roll);
+    until(|| rig.members[2].figures().connected == 1).await;
+    assert_eq!(rig.members[1].figures().connected, 2);
+}
+
+#[tokio::test]
+async fn connections_that_prove_nothing_leave_room_for_peers() {
+    let mut rig = Rig::of(2, |_| secret()).await;
+    let name = rig.members[0].name.clone();
+    let mut silent = Vec::new();
+    for _ in 0..40 {
+        silent.push(TcpStream::connect(&name).await.unwrap());
+    }
+    until(|| rig.members[0].figures().refused >= 24).await;
+    for at in [0, 1] {
+        assert_eq!(rig.burst(&[0, 1], &rig.keys_of(at, 1)[0], 10, 10).await, 10);
+    }
+    drop(silent);
+    rig.add(secret()).await;
+    rig.publish();
+    rig.settled().await;
+}
+
+/// A client of something else that trusts the same authority.
+#[tokio::test]
+async fn who_does_not_speak_as_a_peer_is_refused() {
+    let authority = Authority::new("spoken");
+    let identity = authority.identity("a", &["127.0.0.1"]);
+    let Identity::Certificate { cert, key, .. } = identity.clone() else {
+        panic!()
+    };
+    let rig = Rig::of(1, |_| identity.clone()).await;
+    let mut context = SslContext::builder(SslMethod::tls_client()).unwrap();
+    context.set_certificate_chain_file(cert).unwrap();
+    context.set_private_key_file(key, SslFiletype::PEM).unwrap();
+    let ssl = Ssl::new(&context.build()).unwrap();
+    let tcp = TcpStream::connect(&rig.members[0].name).await.unwrap();
+    let mut stream = tokio_openssl::SslStream::new(ssl, tcp).unwrap();
+    std::pin::Pin::new(&mut stream).connect().await.unwrap();
+    let me = &rig.members[0];
+    let hello = Frame::Hello(Hello {
+        name: me.name.clone(),
+        run: me.peers.me().1,
+        knew: 0,
+        epoch: 0,
+    });
+    let _ = stream.write_all(&hello.write()).await;
+    let mut rest = Vec::new();
+    let _ = stream.read_to_end(&mut rest).await;
+    assert_eq!(rest, b"");
+    until(|| rig.members[0].figures().refused == 1).await;
 }
