@@ -98,3 +98,30 @@ pub(super) async fn one<T, F: Future<Output = Result<T, Error>>>(
     }
     done
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_of_etcd_are_named() {
+        let check = |error: &str, setting: Option<&str>| {
+            let got = limit_of(error);
+            assert_eq!(got.is_some(), setting.is_some(), "{error}");
+            assert!(
+                got.unwrap_or_default()
+                    .contains(setting.unwrap_or_default()),
+                "{error}"
+            );
+        };
+        check(
+            "etcdserver: too many operations in txn request",
+            Some("--max-txn-ops"),
+        );
+        check(
+            "etcdserver: request is too large",
+            Some("--max-request-bytes"),
+        );
+        check("etcdserver: request timed out", None);
+    }
+}

@@ -152,6 +152,20 @@ pub(super) async fn shared(world: Arc<World>) -> Result<()> {
     let resources = known[0]["changes"].as_array().map(Vec::len);
     ensure!(resources == Some(202) && known[0]["key"] == "it", "{known}");
 
+    // More than it takes at all: nothing is written, and what sets the limit is named.
+    let too_many: Vec<Value> = (0..4000)
+        .map(|at| put("upstreams", &format!("x{at}"), json!({ "nodes": {} })))
+        .collect();
+    let refused = a
+        .own("POST", "/apply", &json!({ "changes": too_many }))
+        .await;
+    wants(&refused, 400, "more than etcd takes")?;
+    let said = String::from_utf8_lossy(&refused.body).into_owned();
+    ensure!(
+        said.contains("4000 resources") && said.contains("--max-txn-ops"),
+        "{said}"
+    );
+
     // Two look at the same revision; one of them is first.
     let revision = json_of(&b.own("POST", "/plan", &json!({ "changes": [] })).await)?;
     let order = |text: &str| json!({ "expected_revision": revision["revision"], "changes": [put("routes", "r", says(text))] });
