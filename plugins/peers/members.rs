@@ -458,8 +458,10 @@ mod tests {
                 rolls.push(roll(at as u64 + 2, &names.join(" ")));
             }
             let mut seen: std::collections::BTreeMap<u64, Roll> = Default::default();
-            for late in [false, true] {
-                let mut members = Members::new("watcher", 1);
+            // One that is never on the roll, and two that come and go on it.
+            let each = ["watcher", "n0", "n3"].into_iter();
+            for (me, late) in each.flat_map(|me| [(me, false), (me, true)]) {
+                let mut members = Members::new(me, 1);
                 let mut now = 0;
                 for (roll, (a, b)) in rolls.iter().zip(&delays) {
                     now += if late { *a } else { *b };
