@@ -26,16 +26,19 @@ pub(super) enum Policy {
     Denies,
     /// `limit` with a limit that is reached; the gateway counts alone when nobody else does.
     Alone,
+    /// `limit` with permits taken ahead.
+    Leased,
 }
 
 impl Policy {
     /// All of them; the strict one is the first.
-    pub(super) const ALL: [Policy; 5] = [
+    pub(super) const ALL: [Policy; 6] = [
         Policy::Strict,
         Policy::Lenient,
         Policy::Tight,
         Policy::Denies,
         Policy::Alone,
+        Policy::Leased,
     ];
 
     /// For the table.
@@ -46,6 +49,7 @@ impl Policy {
             Policy::Tight => "limit-count, reached",
             Policy::Denies => "limit exact, deny",
             Policy::Alone => "limit exact, local, reached",
+            Policy::Leased => "limit lease, local",
         }
     }
 
@@ -57,6 +61,7 @@ impl Policy {
             Policy::Tight => "tight",
             Policy::Denies => "denies",
             Policy::Alone => "alone",
+            Policy::Leased => "leased",
         }
     }
 
@@ -79,6 +84,7 @@ impl Policy {
             Policy::Tight => count(json!({ "count": TIGHT, "time_window": WINDOW, "key": "uri" })),
             Policy::Denies => limit(PLENTY, "exact", "deny"),
             Policy::Alone => limit(TIGHT, "exact", "local"),
+            Policy::Leased => limit(PLENTY, "lease", "local"),
         }
     }
 
@@ -87,7 +93,7 @@ impl Policy {
         match self {
             Policy::Strict | Policy::Tight => Some(500),
             Policy::Denies => Some(429),
-            Policy::Lenient | Policy::Alone => None,
+            Policy::Lenient | Policy::Alone | Policy::Leased => None,
         }
     }
 

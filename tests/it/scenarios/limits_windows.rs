@@ -2,7 +2,8 @@
 //!
 //! A window begins with the first request after the last one ended, wherever that is, so nobody's clock
 //! tells where it begins. Two things do without: every answer says how many are left, and each number may
-//! come once a window; and windows of this length fit so many times between the first and the last request.
+//! come once a window (not of those who take permits ahead); and windows of this length fit so many times between the
+//! first and the last request.
 
 use std::fmt;
 use std::sync::Arc;
@@ -26,6 +27,9 @@ const EVERY: Duration = Duration::from_millis(20);
 const LIMIT: Duration = Duration::from_secs(200);
 /// So many windows have to be exhausted: the second shows that the first one ended.
 const WINDOWS: usize = 2;
+/// Calls of Redis for a thousand requests of those who take permits ahead: a twentieth would be a good day, half of
+/// the requests a bad one.
+const SELDOM: f64 = 500.0;
 const MILLISECOND: Duration = Duration::from_millis(1);
 /// No test waits for Redis that long unless it is not there.
 const DEADLINE_MS: u64 = 10_000;
@@ -37,6 +41,8 @@ enum Way {
     Count,
     /// `limit`, the same.
     Exact,
+    /// `limit`, with permits taken ahead.
+    Lease,
 }
 
 /// A limit of so many in a window of so many seconds.
@@ -57,17 +63,22 @@ const fn quota(name: &'static str, way: Way, limit: usize, window: u64) -> Quota
     }
 }
 
-const SHORT: [Quota; 3] = [
+const SHORT: [Quota; 5] = [
     quota("count-1", Way::Count, 60, 1),
     quota("count-10", Way::Count, 400, 10),
     quota("exact-10", Way::Exact, 400, 10),
+    quota("lease-1", Way::Lease, 120, 1),
+    quota("lease-10", Way::Lease, 400, 10),
 ];
-const LONG: [Quota; 5] = [
+const LONG: [Quota; 8] = [
     SHORT[0],
     SHORT[1],
     SHORT[2],
+    SHORT[3],
+    SHORT[4],
     quota("count-60", Way::Count, 2_000, 60),
     quota("exact-60", Way::Exact, 2_000, 60),
+    quota("lease-60", Way::Lease, 2_000, 60),
 ];
 
 /// As many windows as a test has time for.
@@ -109,7 +120,11 @@ impl fmt::Display for Admitted {
 }
 
 async fn windows(world: &Arc<World>, quotas: &[Quota]) -> Result<Vec<Admitted>> {
-    let servers = Servers::start(world, Kind::Single, &[]).await?;
+    // One Redis for those who ask every time, and one for the others: whose calls they are can be told.
+    let servers = [
+        Servers::start(world, Kind::Single, &[]).await?,
+        Servers::start(world, Kind::Single, &[]).await?,
+    ];
     let resources = routes(world, &servers, quotas)?;
     let mut gateways = Vec::new();
     for number in 0..CLIENTS.len() {
@@ -131,7 +146,7 @@ async fn windows(world: &Arc<World>, quotas: &[Quota]) -> Result<Vec<Admitted>> 
     let load = Load::start(&streams);
     exhausted(&load, quotas, &gateways).await?;
     let samples = load.stop().await;
-    let calls = servers.calls()?;
+    let calls = [servers[0].calls()?, servers[1].calls()?];
     for gateway in gateways {
         ensure!(gateway.stop().await?.success(), "a gateway failed");
     }
@@ -147,24 +162,30 @@ async fn windows(world: &Arc<World>, quotas: &[Quota]) -> Result<Vec<Admitted>> 
         let admitted = quota.judge(&own, begun, &arrived);
         out.push(admitted.with_context(|| format!("{}: {:?}", quota.name, statuses(own.iter())))?);
     }
-    // Those that come first may find that Redis does not know the script, and say it.
-    let (requests, first) = (
-        samples.len(),
-        streams.iter().map(|s| s.clients).sum::<usize>(),
-    );
-    ensure!(
-        (requests..=requests + first).contains(&usize::try_from(calls)?),
-        "{calls} calls for {requests} requests"
-    );
-    for one in &mut out {
-        one.calls = calls as f64 * 1e3 / requests as f64;
+    for (calls, asks) in calls.into_iter().zip([true, false]) {
+        let together = quotas.iter().enumerate();
+        let together = together.filter(|(_, quota)| quota.way.asks() == asks);
+        let requests: usize = together.map(|(at, _)| of(at).count()).sum();
+        let each = calls as f64 * 1e3 / requests as f64;
+        // Those that come first may find that Redis does not know the script, and say it.
+        let first: usize = streams.iter().map(|stream| stream.clients).sum();
+        let fits = if asks {
+            (requests..=requests + first).contains(&usize::try_from(calls)?)
+        } else {
+            calls > 0 && each < SELDOM
+        };
+        ensure!(fits, "{calls} calls for {requests} requests");
+        for one in out.iter_mut().filter(|one| one.quota.way.asks() == asks) {
+            one.calls = each;
+        }
     }
     Ok(out)
 }
 
-fn routes(world: &World, servers: &Servers, quotas: &[Quota]) -> Result<Value> {
+fn routes(world: &World, servers: &[Servers; 2], quotas: &[Quota]) -> Result<Value> {
     let echo = world.upstreams.address("echo")?.to_string();
     let each = quotas.iter().map(|quota| {
+        let servers = &servers[usize::from(!quota.way.asks())];
         let mut store = servers.policy();
         merge(&mut store, &servers.deadline(DEADLINE_MS));
         json!({
@@ -177,12 +198,18 @@ fn routes(world: &World, servers: &Servers, quotas: &[Quota]) -> Result<Value> {
 
 /// Waits until each limit has been reached in some windows.
 async fn exhausted(load: &Load, quotas: &[Quota], gateways: &[Gateway]) -> Result<()> {
+    // Who takes permits ahead has no last one that everybody sees: it refuses.
     let reached = |at: usize| {
         let samples = load.samples();
-        let last = samples.iter().filter(|sample| {
-            sample.stream / CLIENTS.len() == at && sample.status == 200 && sample.left == Some(0)
-        });
-        last.count()
+        let own = samples
+            .iter()
+            .filter(|sample| sample.stream / CLIENTS.len() == at);
+        if quotas[at].way.asks() {
+            own.filter(|sample| sample.status == 200 && sample.left == Some(0))
+                .count()
+        } else {
+            own.filter(|sample| sample.status != 200).count()
+        }
     };
     let start = Instant::now();
     while !(0..quotas.len()).all(|at| reached(at) >= WINDOWS) {
@@ -211,6 +238,7 @@ impl Quota {
                 return json!({ "limit-count": conf });
             }
             Way::Exact => "exact",
+            Way::Lease => "lease",
         };
         let one = json!({ "name": "one", "algorithm": "fixed_window", "count": limit,
             "time_window": window, "key": "", "mode": mode });
@@ -237,7 +265,11 @@ impl Quota {
         let took = *arrived.last().context("nothing arrived")? - begun;
         let window = Duration::from_secs(self.window) - 2 * MILLISECOND;
         let fit = usize::try_from(took.as_millis() / window.as_millis())? + 1;
-        let windows = self.count_down(samples)?;
+        let windows = if self.way.asks() {
+            self.count_down(samples)?
+        } else {
+            fit
+        };
         ensure!(
             windows <= fit && arrived.len() <= fit * self.limit,
             "{} arrived in {took:?}",
@@ -273,5 +305,12 @@ impl Quota {
             self.limit
         );
         Ok(times[self.limit - 1])
+    }
+}
+
+impl Way {
+    /// Whether each request asks.
+    fn asks(self) -> bool {
+        self != Way::Lease
     }
 }
