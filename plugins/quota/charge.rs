@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use crate::auto::Span;
 
-/// The largest number that scripts count with: beyond it Lua's numbers have gaps.
-const MOST: u64 = 1 << 53;
+/// The largest number that scripts count with: beyond it Lua's numbers have gaps, and one more than that
+/// would be the same.
+const MOST: u64 = (1 << 53) - 1;
 /// Requests that a log remembers for a key: the server spends a step on each.
 const MOST_LOGGED: u64 = 1_000;
 /// The longest window: its end in microseconds is still an exact number.
@@ -48,7 +49,7 @@ pub enum Law {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadLaw {
     /// Zero or too large.
-    #[error("the limit must be from 1 to 2^53, of a log to {MOST_LOGGED}")]
+    #[error("the limit must be from 1 to 2^53 - 1, of a log to {MOST_LOGGED}")]
     Limit,
     /// Zero or too long.
     #[error("the window must be from 1 ms to 10 years")]

@@ -45,6 +45,8 @@ pub enum Count {
 
 /// How much debt a bucket takes, in what it holds: one dear answer shuts nobody out for ever.
 const DEBT: f64 = 10.0;
+/// The same of windows, in limits.
+const DEBT_LIMITS: u64 = 10;
 
 /// What a law says before anything is charged.
 pub(crate) struct Look {
@@ -81,19 +83,19 @@ impl Count {
     /// Charges, whether it passes or not.
     fn charge(&mut self, law: Law, cost: u64, now: Micros) {
         *self = match law {
-            Law::Fixed { window, .. } => {
+            Law::Fixed { limit, window } => {
                 let (used, left) = self.fixed(micros(window), now);
                 Count::Fixed {
                     end: now + left,
-                    used: used.saturating_add(cost),
+                    used: used.saturating_add(owed(cost, used, limit)),
                 }
             }
-            Law::Sliding { window, .. } => {
+            Law::Sliding { limit, window } => {
                 let (number, _, before, count) = self.sliding(micros(window), now);
                 Count::Sliding {
                     number,
                     before,
-                    count: count.saturating_add(cost),
+                    count: count.saturating_add(owed(cost, count, limit)),
                 }
             }
             Law::Log { limit, window } => {
@@ -339,6 +341,11 @@ impl Look {
             mark: if self.passes { self.mark } else { 0 },
         }
     }
+}
+
+/// What is charged of it: no window takes more debt.
+fn owed(cost: u64, used: u64, limit: u64) -> u64 {
+    cost.min(limit.saturating_mul(DEBT_LIMITS).saturating_sub(used))
 }
 
 pub(crate) fn micros(duration: Duration) -> u64 {

@@ -3,6 +3,7 @@
 mod batches;
 mod checks;
 mod cluster;
+mod edges;
 mod faults;
 mod later;
 mod leases;

@@ -17,6 +17,15 @@ local function same_window(a, b, window)
   return math.abs(a - b) <= math.max(5000, math.min(window / 4, 1000000))
 end
 
+-- Debt is bounded: who got one dear answer is not shut out for ever, and a number that no count can hold
+-- is none that stops all that comes with it.
+local function owed(more, used, limit)
+  return math.min(more, math.max(0, 10 * limit - used))
+end
+
+-- Of a log: twice what the largest one lets pass.
+local most_logged = 2000
+
 local laws = { fixed = {}, sliding = {}, log = {}, bucket = {} }
 
 -- A number with a time to live: the window begins with its first request. Written as Apache APISIX
@@ -43,13 +52,13 @@ function laws.fixed.look(key, cost, limit, window)
   end
 end
 
-function laws.fixed.settle(key, more, _, window, mark)
+function laws.fixed.settle(key, more, limit, window, mark)
   local used = tonumber(redis.call('GET', key) or 0) or 0
   local left = redis.call('PTTL', key) * 1000
   if left <= 0 then
-    if more > 0 then redis.call('SET', key, whole(more), 'PX', ms(window)) end
+    if more > 0 then redis.call('SET', key, whole(owed(more, 0, limit)), 'PX', ms(window)) end
   elseif more > 0 then
-    redis.call('INCRBY', key, whole(more))
+    redis.call('INCRBY', key, whole(owed(more, used, limit)))
   elseif same_window(now + left, mark, window) then
     redis.call('INCRBY', key, whole(math.max(more, -used)))
   end
@@ -96,9 +105,11 @@ function laws.sliding.look(key, cost, limit, window)
   end
 end
 
-function laws.sliding.settle(key, more, _, window, mark)
+function laws.sliding.settle(key, more, limit, window, mark)
   local number, left, before, count = laws.sliding.kept(key, window)
-  if more > 0 or mark == number then
+  if more > 0 then
+    count = count + owed(more, count, limit)
+  elseif mark == number then
     count = math.max(0, count + more)
   elseif mark == number - 1 then
     before = math.max(0, before + more)
@@ -141,7 +152,8 @@ end
 
 function laws.log.settle(key, more, limit, window, mark)
   if more < 0 then
-    local mine = redis.call('ZRANGEBYSCORE', key, whole(mark), whole(mark), 'LIMIT', 0, whole(-more))
+    local many = whole(math.min(-more, most_logged))
+    local mine = redis.call('ZRANGEBYSCORE', key, whole(mark), whole(mark), 'LIMIT', 0, many)
     if #mine > 0 then redis.call('ZREM', key, unpack(mine)) end
     return
   end

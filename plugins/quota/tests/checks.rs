@@ -202,47 +202,11 @@ async fn a_cost_above_the_limit_never_passes_and_zero_only_looks() {
         settle(4).await;
         assert_eq!(passed(&central, name, law, 9).await, 1, "{name}");
         // However much that is, it is bounded.
-        settle(i64::MAX / 2).await;
-        assert!(!take(&central, name, law).await.allowed, "{name}");
-    }
-}
-
-#[tokio::test]
-async fn what_is_given_back_late_makes_no_room_for_others() {
-    let redis = Redis::start();
-    let central = redis.central();
-    let window = Duration::from_millis(300);
-    for (name, law) in [
-        ("f", Law::Fixed { limit: 5, window }),
-        ("s", Law::Sliding { limit: 5, window }),
-        ("l", Law::Log { limit: 5, window }),
-        (
-            "b",
-            Law::Bucket {
-                interval_us: 60_000.0,
-                holds: 5.0,
-            },
-        ),
-    ] {
-        let first = central.check(&[charge(name, law, 3)], 0).await.unwrap();
-        assert!(first.allowed, "{name}");
-        tokio::time::sleep(window * 2).await;
-        // The same limit over a long time, so that nothing drains while the test looks.
-        let others = take(&central, name, law).await.outcomes[0];
-        let settled = Settled {
-            charge: charge(name, law, 3),
-            more: -3,
-            mark: first.outcomes[0].mark,
-        };
-        central.settle(&[settled], 0).await.unwrap();
-        let left = central.check(&[charge(name, law, 0)], 0).await.unwrap();
-        // On a busy machine the others' window may be over, too: then there was nothing to make room in.
-        let over = left.outcomes[0].mark != others.mark && name == "f";
-        let same = left.outcomes[0].remaining == 4 || name == "b";
-        assert!(
-            over || same || left.outcomes[0].remaining == 5,
-            "{name}: {left:?}"
-        );
+        for more in [i64::MAX / 2, i64::MAX, i64::MAX] {
+            settle(more).await;
+            assert!(!take(&central, name, law).await.allowed, "{name}");
+        }
+        settle(i64::MIN).await;
     }
 }
 
@@ -359,35 +323,4 @@ async fn users_passwords_databases_and_tls() {
     let refused = secure(true).check(&[charge("a", fixed(9), 1)], 0).await;
     assert!(refused.is_err());
     std::fs::remove_dir_all(folder).unwrap();
-}
-
-#[tokio::test]
-async fn a_clock_that_went_back_into_the_window_before_is_no_fresh_start() {
-    let redis = Redis::start();
-    let central = redis.central();
-    let window = Duration::from_secs(86_400);
-    let law = Law::Sliding { limit: 8, window };
-    let key = charge("a", law, 0).key;
-    let seconds: u64 = redis
-        .cli(&["TIME"])
-        .lines()
-        .next()
-        .unwrap()
-        .parse()
-        .unwrap();
-    // Used up in the window that has not begun any more.
-    let next = (seconds / 86_400 + 1).to_string();
-    redis.cli(&["HSET", &key, "w", &next, "p", "0", "c", "7"]);
-    let verdict = take(&central, "a", law).await;
-    assert!(verdict.allowed);
-    assert_eq!(verdict.outcomes[0].mark.to_string(), next);
-    assert_eq!(passed(&central, "a", law, 9).await, 0);
-    // What was charged there is given back there.
-    let settled = Settled {
-        charge: charge("a", law, 0),
-        more: -1,
-        mark: verdict.outcomes[0].mark,
-    };
-    central.settle(&[settled], 0).await.unwrap();
-    assert_eq!(passed(&central, "a", law, 9).await, 1);
 }
