@@ -55,7 +55,7 @@ impl Share {
     pub fn of(&self, law: Law) -> Law {
         let part = |limit: u64| {
             let part = (limit as f64 * self.part()).ceil() as u64;
-            part.clamp(1, limit)
+            part.clamp(1, limit.max(1))
         };
         match law {
             Law::Fixed { limit, window } => Law::Fixed {
@@ -80,10 +80,6 @@ impl Share {
     /// How much of the part counts as used when the store was lost.
     fn used(&self, law: Law) -> u64 {
         let Some(left) = self.left else { return 0 };
-        let whole = |law| match law {
-            Law::Fixed { limit, .. } | Law::Sliding { limit, .. } | Law::Log { limit, .. } => limit,
-            Law::Bucket { holds, .. } => holds as u64,
-        };
         let left = (left as f64 * self.part()).ceil() as u64;
         whole(self.of(law)).saturating_sub(left)
     }
@@ -110,6 +106,8 @@ pub struct Shares {
 struct Kept {
     law: Law,
     count: Count,
+    /// What was left for all when the store was lost last.
+    left: Option<u64>,
 }
 
 /// Locks, so that workers seldom meet.
@@ -135,16 +133,26 @@ impl Shares {
         let mut shard = self.shard(key);
         if !shard.contains_key(&key) {
             self.make_room(&mut shard);
-            let mut count = Count::Nothing;
-            // Nobody is asked: it is what they may have used already.
-            let used = i64::try_from(share.used(law)).unwrap_or(i64::MAX);
-            count.settle(part, used, 0, now);
-            shard.insert(key, Kept { law: part, count });
+            let kept = Kept {
+                law: part,
+                count: Count::Nothing,
+                left: None,
+            };
+            shard.insert(key, kept);
         }
         let Some(kept) = shard.get_mut(&key) else {
             return part_of_nothing(part, cost, now);
         };
         kept.law = part;
+        if share.left.is_some() && kept.left != share.left {
+            // The store was heard of since. What it has counted is used, whoever used it.
+            kept.left = share.left;
+            let free = kept.count.look(part, 0, now).remaining;
+            let spent = whole(part).saturating_sub(free);
+            let more = share.used(law).saturating_sub(spent);
+            let more = i64::try_from(more).unwrap_or(i64::MAX);
+            kept.count.settle(part, more, 0, now);
+        }
         kept.count.take(part, cost, now).outcome(part, cost)
     }
 
@@ -175,6 +183,14 @@ impl Shares {
         self.shards[at]
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What passes at once.
+fn whole(law: Law) -> u64 {
+    match law {
+        Law::Fixed { limit, .. } | Law::Sliding { limit, .. } | Law::Log { limit, .. } => limit,
+        Law::Bucket { holds, .. } => holds as u64,
     }
 }
 
@@ -248,6 +264,43 @@ mod tests {
         check(3, Some(1), 1);
         check(3, Some(0), 0);
         check(3, Some(u64::MAX), 40);
+    }
+
+    #[test]
+    fn the_second_outage_in_a_window_is_no_fresh_start_either() {
+        let check = |first, taken, second, each| {
+            for law in laws(120) {
+                let shares = Shares::new(64);
+                let now = 1_000 * SECOND;
+                let one = |left| {
+                    shares
+                        .take(&name("a"), law, &share(3, left), (1, now))
+                        .allowed
+                };
+                for _ in 0..taken {
+                    assert!(one(first), "{law:?}");
+                }
+                // The store was back, and others used more of it.
+                let passed = (0..200).filter(|_| one(second)).count();
+                assert_eq!(passed, each, "{law:?}: {first:?}, {taken}, {second:?}");
+            }
+        };
+        check(Some(120), 1, Some(30), 10);
+        check(None, 1, Some(0), 0);
+        // What was let pass alone counts, too, if it is more than the store knows of.
+        check(Some(60), 20, Some(60), 0);
+        check(Some(60), 15, Some(57), 5);
+        // What is said once more is nothing new; what is not said is not known.
+        check(Some(60), 5, Some(60), 15);
+        check(Some(60), 5, None, 15);
+    }
+
+    #[test]
+    fn an_odd_law_is_no_reason_to_panic() {
+        let window = Duration::from_secs(60);
+        let nothing = Law::Fixed { limit: 0, window };
+        let part = share(3, Some(7)).of(nothing);
+        assert_eq!(part, Law::Fixed { limit: 1, window });
     }
 
     #[test]
