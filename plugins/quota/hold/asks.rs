@@ -99,7 +99,10 @@ impl Holder {
                 self.agenda.tick_at(place, next);
             }
             None => {
-                self.slot(at).seal();
+                // Put back since it was looked at: nobody's any more.
+                let late = self.slot(at).seal();
+                self.sums.spent.add(0u64.wrapping_sub(late));
+                self.sums.stranded.add(late);
                 self.slot(at).free();
                 set[Holder::way(at)] = None;
             }

@@ -178,14 +178,17 @@ impl Holder {
     /// the same. `mark` is [`Outcome::mark`]. Says whether it was.
     pub fn give_back(&self, claim: &Claim<'_>, mark: Mark, now: Nanos) -> bool {
         let tag = self.tag(claim);
-        let same = |current: u64| match claim.terms.law {
+        // More than may be held is none of what is held: it was spent long ago, and only the store knows what
+        // it is worth now.
+        let room = |permits| claim.terms.most.is_none_or(|most| permits <= most);
+        let may = |current: u64, permits| match claim.terms.law {
             Law::Fixed { .. } => current.abs_diff(mark) <= SAME_WINDOW,
-            Law::Sliding { .. } => current == mark,
+            Law::Sliding { .. } => current == mark && room(permits),
             // What is held of a bucket is as good as what is in it.
-            _ => true,
+            _ => room(permits),
         };
         self.find(tag)
-            .is_some_and(|place| self.slots[place].give(tag, claim.cost, same, now))
+            .is_some_and(|place| self.slots[place].give(tag, claim.cost, may, now))
     }
 
     /// Charges what a request cost beyond what it was charged, whether there is room for it or not. False

@@ -4,7 +4,7 @@
 use std::sync::atomic::AtomicU64;
 
 use super::over::Over;
-use super::sizes::{HORIZON, Need, blocked, want};
+use super::sizes::{HORIZON, Need, blocked, mark, want};
 use super::slot::{Beside, Slot};
 use super::sums::Sums;
 use super::terms::{Terms, nanos};
@@ -159,25 +159,22 @@ impl Lease {
         } else {
             0
         };
+        let need = Need {
+            demand: self.demand,
+            last: self.last_want,
+            since: now.saturating_sub(self.granted),
+            nodes: self.nodes,
+            lacked: self.lacked,
+            cost: self.dearest,
+            held,
+        };
         let ask = Ask {
             key: self.key.clone(),
             law: self.terms.law,
             number: number(),
-            want: if self.wanted {
-                want(
-                    &self.terms,
-                    &Need {
-                        demand: self.demand,
-                        last: self.last_want,
-                        since: now.saturating_sub(self.granted),
-                        nodes: self.nodes,
-                        lacked: self.lacked,
-                        cost: self.dearest,
-                        held,
-                    },
-                )
-            } else {
-                0
+            want: match self.wanted {
+                true => want(&self.terms, &need),
+                false => 0,
             },
             back: std::mem::take(&mut self.back),
             over: self.over.untold(),
@@ -186,8 +183,7 @@ impl Lease {
             most: self.terms.most,
             keeps: self.terms.keeps,
         };
-        self.wanted = false;
-        self.renew = false;
+        (self.wanted, self.renew) = (false, false);
         (self.lacked, self.dearest) = (0, 0);
         self.flight = Some(Flight {
             ask: ask.clone(),
@@ -223,6 +219,7 @@ impl Lease {
             sums.stranded.add(std::mem::take(&mut held));
         }
         sums.granted.add(grant.permits);
+        let mark = mark(&self.terms, held, old.mark, grant);
         let until = sent.saturating_add(nanos(grant.good));
         let mut permits = held.saturating_add(grant.permits);
         if until <= now {
@@ -248,7 +245,7 @@ impl Lease {
             low: low.min(permits.saturating_sub(1)),
             left: grant.left,
             reset: now.saturating_add(nanos(grant.reset)),
-            mark: grant.mark,
+            mark,
         };
         self.put(slot, permits, beside);
     }

@@ -1,5 +1,6 @@
 //! How much is asked for, and when it makes no sense to ask.
 
+use super::slot::MOST;
 use super::terms::{Terms, nanos};
 use crate::Nanos;
 use crate::charge::Law;
@@ -47,6 +48,17 @@ pub(super) fn want(terms: &Terms, need: &Need) -> u64 {
     want.min(part)
         .max(need.lacked.min(part.max(need.cost)))
         .min(terms.limit)
+        // What does not fit into a word would be lost.
+        .min(MOST.saturating_sub(need.held))
+}
+
+/// What permits are given back to, of which so many were held before.
+pub(super) fn mark(terms: &Terms, held: u64, old: u64, grant: &Grant) -> u64 {
+    match terms.law {
+        // Some are of the window before: what is given back of them makes no room in this one.
+        Law::Sliding { .. } if held > 0 => old.max(grant.mark.saturating_sub(1)),
+        _ => grant.mark,
+    }
 }
 
 /// Until when it makes no sense to ask again, after an answer.

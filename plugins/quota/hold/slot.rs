@@ -131,16 +131,23 @@ impl<C: Cell> Slot<C> {
         }
     }
 
-    /// Puts spent permits back, if they were of this mark and have not lapsed.
-    pub(crate) fn give(&self, tag: u64, cost: u64, same: impl Fn(u64) -> bool, now: Nanos) -> bool {
+    /// Puts spent permits back, if those there have not lapsed, and `may` says so of their mark and how many
+    /// there would be.
+    pub(crate) fn give(
+        &self,
+        tag: u64,
+        cost: u64,
+        may: impl Fn(u64, u64) -> bool,
+        now: Nanos,
+    ) -> bool {
         loop {
             let word = self.word.get();
             if word & SEALED != 0 || self.tag.get() != tag {
                 return false;
             }
             let beside = self.beside();
-            let permits = word / ONE;
-            if now >= beside.until || !same(beside.mark) || permits.saturating_add(cost) > MOST {
+            let permits = (word / ONE).saturating_add(cost);
+            if now >= beside.until || !may(beside.mark, permits) || permits > MOST {
                 return false;
             }
             if self.word.replace(word, word + cost * ONE) {

@@ -74,7 +74,7 @@ impl Terms {
 
     /// A gateway's first ask: a quarter of its part.
     pub(crate) fn first(&self, nodes: u64) -> u64 {
-        (self.limit / (4 * nodes.max(self.nodes))).max(1)
+        (self.limit / nodes.max(self.nodes).saturating_mul(4)).max(1)
     }
 }
 

@@ -126,7 +126,7 @@ fn what_is_put_back_is_held_or_was_too_late() {
     explore(|| {
         let slot = slot(1);
         let other = Arc::clone(&slot);
-        let giver = thread::spawn(move || other.give(1, 1, |mark| mark == 1, 50));
+        let giver = thread::spawn(move || other.give(1, 1, |mark, _| mark == 1, 50));
         let held = slot.seal();
         slot.open(1, 1, window(2));
         let given = u64::from(giver.join().unwrap());

@@ -195,3 +195,62 @@ fn another_limit_on_the_same_key_has_permits_of_its_own() {
     assert_eq!(allowed(&holder, &claim(&narrow, 1), START + 2 * MS), None);
     assert_eq!(due(&holder, START + 2 * MS).ask.key, first.ask.key);
 }
+
+#[test]
+fn what_was_spent_long_ago_is_no_permit_again() {
+    let holder = Holder::new(8);
+    let law = Law::Bucket {
+        interval_us: 1_000.0,
+        holds: 1_000.0,
+    };
+    // A hundred may be held.
+    let terms = Terms::new(law, 1, 0.1).unwrap();
+    let one = claim(&terms, 1);
+    holder.spend(&one, START);
+    let first = due(&holder, START);
+    answer(&holder, &first, grant(90, 900), START);
+    let now = START + 2 * MS;
+    assert_eq!(allowed(&holder, &one, now), Some(true));
+    assert!(holder.give_back(&claim(&terms, 11), 7_000_000, now));
+    assert!(
+        !holder.give_back(&one, 7_000_000, now),
+        "the store knows what it is worth"
+    );
+    assert_eq!(holder.part(&one, now).unwrap().permits, 100);
+}
+
+#[test]
+fn permits_of_the_window_before_are_given_back_there() {
+    let holder = Holder::new(8);
+    let window = Duration::from_secs(60);
+    let law = Law::Sliding {
+        limit: 1_000,
+        window,
+    };
+    let terms = Terms::new(law, 1, 0.1).unwrap();
+    let one = claim(&terms, 1);
+    let grants = |due: &Due, mark, now| {
+        let all = grant(due.ask.want, 900);
+        answer(&holder, due, Grant { mark, ..all }, now);
+    };
+    holder.spend(&one, START);
+    let first = due(&holder, START);
+    assert_eq!(first.ask.want, 100);
+    grants(&first, 7, START);
+    let mut now = START + 2 * MS;
+    // With a quarter left more is asked for: in the window that has begun meanwhile.
+    let mut mark = |next, spent| {
+        for _ in 0..spent {
+            assert_eq!(allowed(&holder, &one, now), Some(true));
+        }
+        grants(&due(&holder, now), next, now);
+        now += 2 * MS;
+        let Spend::Known(outcome) = holder.spend(&one, now).0 else {
+            panic!("it is held");
+        };
+        outcome.mark
+    };
+    assert_eq!(mark(8, 75), 7);
+    // Nothing is older than the window before.
+    assert_eq!(mark(9, 74), 8);
+}
