@@ -5,6 +5,7 @@
 //! | `config` | reads, compiles and swaps the configuration; takes back what was not confirmed; overrides of limits | below the workers |
 //! | `limits` | gives a successor what limits count in | as the workers |
 //! | `upkeep` | looks names up, closes idle upstream connections | as the workers |
+//! | `cluster` | speaks with the other gateways that count limits (`src/cluster`) | as the workers |
 //! | `readiness` | waits for the listeners, then ends | as the workers |
 
 use std::net::SocketAddr;

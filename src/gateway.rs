@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
+use lockgate_peers::Peers;
 use lockgate_plugin::request::ServerFacts;
 use lockgate_plugin::{Problem, Problems};
 use lockgate_plugins::observe::prometheus::Metrics;
@@ -24,6 +25,7 @@ use crate::admin::{self, Admin, Parts as AdminParts};
 use crate::background;
 use crate::changes::outcomes::Trial;
 use crate::changes::pending::Confirmations;
+use crate::cluster;
 use crate::config::graph::Graph;
 use crate::config::keeper::Keeper;
 use crate::config::report::{Report, Saved, SharedReport};
@@ -125,7 +127,7 @@ pub fn run(config: &Path, upgrade: bool) -> ExitCode {
         .for_each(|warning| tracing::warn!("{warning}"));
     let server = start_server(&settings, server_conf(&settings), upgrade);
     drop(asks);
-    match server.and_then(|server| serve(&settings, (loaded, memory), lookups, server)) {
+    match server.and_then(|server| serve(&settings, (loaded, memory), lookups, server, upgrade)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => ended(&error),
     }
@@ -152,6 +154,7 @@ fn serve(
     (loaded, memory): (Loaded, Option<Memory>),
     lookups: Lookups,
     mut server: Server,
+    upgrade: bool,
 ) -> anyhow::Result<()> {
     let Loaded {
         graph,
@@ -160,6 +163,7 @@ fn serve(
         metrics,
         engine,
         remote,
+        peers,
         ..
     } = loaded;
     let engine = engine.ok_or_else(|| anyhow::anyhow!("limits have nothing to count in"))?;
@@ -178,7 +182,7 @@ fn serve(
     core.recent = recent.clone();
     let core = Arc::new(core);
     let checked_by = Arc::clone(&metrics);
-    let mut workshop = workshop(settings, &metrics);
+    let mut workshop = workshop(settings, &metrics, peers.as_ref());
     if let Some(groups) = graph.shared::<Groups>() {
         // What is to be stored has to agree with what is in use.
         workshop.shared.insert(Arc::new(groups.looking()));
@@ -277,7 +281,7 @@ fn serve(
             workshop,
             history: settings.lockgate.history,
             recent: Some(Arc::clone(recent)),
-            trial: trial(settings, &checked_by)?,
+            trial: trial(settings, &checked_by, peers.as_ref())?,
             wake,
             writes,
             seen: writer.in_use(),
@@ -289,6 +293,8 @@ fn serve(
         server.add_service(admin_service(conf, admin)?);
         tracing::info!(address = %conf.listen, "listening for the Admin API");
     }
+    let membership = peers.map(|peers| cluster::start(settings, peers, upgrade));
+    let membership = membership.transpose()?;
     let looked_after = (confirmations, keeping);
     background::start_config_thread(writer, source, keeper, looked_after, Arc::clone(&report))?;
     background::start_upkeep_thread(lookups, sweeper)?;
@@ -306,6 +312,7 @@ fn serve(
         drain: settings.lockgate.drain,
         stats,
         store,
+        membership,
     };
     for listen in &settings.listen {
         tracing::info!(address = %listen.addr, "listening for HTTP");
@@ -478,10 +485,14 @@ fn listener(listen: &Listen, send: Duration) -> ListenerConfig {
 }
 
 /// What changes are tried with before they are made.
-pub(crate) fn trial(settings: &Settings, metrics: &Arc<Metrics>) -> anyhow::Result<Trial> {
-    let (own, metrics) = (settings.clone(), Arc::clone(metrics));
+pub(crate) fn trial(
+    settings: &Settings,
+    metrics: &Arc<Metrics>,
+    peers: Option<&Arc<Peers>>,
+) -> anyhow::Result<Trial> {
+    let (own, metrics, peers) = (settings.clone(), Arc::clone(metrics), peers.cloned());
     Ok(Trial {
-        workshop: Box::new(move || workshop(&own, &metrics)),
+        workshop: Box::new(move || workshop(&own, &metrics, peers.as_ref())),
         mode: settings.router,
         rules: explain::Rules::of(settings)?,
     })

@@ -8,6 +8,7 @@
 pub mod admin;
 mod background;
 pub mod changes;
+mod cluster;
 pub mod config;
 mod control;
 pub mod document;

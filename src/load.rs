@@ -7,10 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockgate_limit::Engine;
+use lockgate_peers::Peers;
 use lockgate_plugin::{Problem, Problems, Shared, StateStore};
 use lockgate_plugins::observe::prometheus::{Families, Metrics, Options as MetricsOptions};
 use lockgate_plugins::traffic::limit_count::Groups;
 use lockgate_plugins::transform::redirect::TlsPorts;
+use lockgate_quota::{OwnerStore, QuotaStore};
 
 use crate::config::catalogue::Catalogue;
 use crate::config::compile::instance::Workshop;
@@ -52,6 +54,8 @@ pub struct Loaded {
     pub metrics: Arc<Metrics>,
     /// What limits count in, where it serves.
     pub engine: Option<Arc<Engine>>,
+    /// This gateway among those that count together, if it is to be.
+    pub peers: Option<Arc<Peers>>,
     /// What is kept of a store that is somewhere else.
     pub remote: Option<Remote>,
 }
@@ -96,13 +100,18 @@ pub fn load(
 ) -> Result<Loaded, (Problems, Vec<Problem>)> {
     let alone = |problems| (problems, Vec::new());
     let metrics = metrics(settings).map_err(alone)?;
-    let mut workshop = workshop(settings, &metrics);
+    let peers = crate::cluster::peers(settings).map_err(alone)?;
+    let mut workshop = workshop(settings, &metrics, peers.as_ref());
     let engine = engine.map(|engine| Arc::new(engine.counting(Arc::clone(metrics.lost()))));
     if let Some(engine) = &engine {
         workshop.shared.insert(Arc::clone(engine));
     }
     let loaded = read(settings, workshop, resolver, (metrics, purpose))?;
-    Ok(Loaded { engine, ..loaded })
+    Ok(Loaded {
+        engine,
+        peers,
+        ..loaded
+    })
 }
 
 fn read(
@@ -146,7 +155,11 @@ pub fn catalogue(settings: &Settings) -> Catalogue {
 }
 
 /// What plugins are built with. One that is only used to check leaves no trace in the other.
-pub fn workshop(settings: &Settings, metrics: &Arc<Metrics>) -> Workshop {
+pub fn workshop(
+    settings: &Settings,
+    metrics: &Arc<Metrics>,
+    peers: Option<&Arc<Peers>>,
+) -> Workshop {
     let mut shared = Shared::default();
     shared.insert(Arc::clone(metrics));
     shared.insert(Arc::clone(metrics.lost()));
@@ -154,6 +167,11 @@ pub fn workshop(settings: &Settings, metrics: &Arc<Metrics>) -> Workshop {
     let listen = settings.tls.listen.iter();
     let ports = listen.map(|listen| listen.addr.port()).collect();
     shared.insert(Arc::new(TlsPorts(ports)));
+    if let Some(peers) = peers {
+        shared.insert(Arc::new(OwnerStore(
+            Arc::clone(peers) as Arc<dyn QuotaStore>
+        )));
+    }
     Workshop {
         catalogue: catalogue(settings),
         shared,
@@ -185,6 +203,7 @@ fn file(
             warnings,
             metrics,
             engine: None,
+            peers: None,
             remote: None,
         }),
         Err(problems) => Err((problems, warnings)),
@@ -213,6 +232,7 @@ fn stored(
         warnings: applied.warnings.into_iter().collect(),
         metrics,
         engine: None,
+        peers: None,
         remote: None,
     })
 }

@@ -16,6 +16,7 @@ use pingora_core::server::{ExecutionPhase, ShutdownSignal, ShutdownSignalWatch};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::broadcast;
 
+use crate::cluster::Membership;
 use crate::proxy::core::Stats;
 use crate::proxy::waiting::LAST_MOMENT;
 use crate::store::Store;
@@ -39,6 +40,8 @@ pub struct Signals {
     pub stats: Arc<Stats>,
     /// The store, which goes to the successor with the sockets.
     pub store: Option<Arc<dyn Store>>,
+    /// What this gateway counts for others goes to them.
+    pub(crate) membership: Option<Membership>,
 }
 
 #[async_trait]
@@ -62,6 +65,7 @@ impl ShutdownSignalWatch for Signals {
                             // Let go of already, if the successor has to read it.
                             store.release();
                         }
+                        self.leave().await;
                         return ShutdownSignal::GracefulUpgrade;
                     }
                     tracing::warn!(
@@ -73,7 +77,7 @@ impl ShutdownSignalWatch for Signals {
                 _ = term.recv() => {
                     tracing::info!(drain_s = self.drain.as_secs(), "SIGTERM: draining");
                     self.stats.draining.store(true, Ordering::Relaxed);
-                    wait_or(self.drain, &mut int).await;
+                    tokio::join!(wait_or(self.drain, &mut int), self.leave());
                     return ShutdownSignal::GracefulTerminate;
                 }
                 _ = int.recv() => {
@@ -86,6 +90,12 @@ impl ShutdownSignalWatch for Signals {
 }
 
 impl Signals {
+    async fn leave(&self) {
+        if let Some(membership) = &self.membership {
+            membership.leave().await;
+        }
+    }
+
     /// Waits a moment for a successor: it may have been started just before the signal. One that
     /// needs the store gets it, and has to read it before it gets the sockets; when it fails, the
     /// store is taken back, and this process goes on.

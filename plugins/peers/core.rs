@@ -49,7 +49,7 @@ pub(crate) struct Core {
     /// Who has handed over everything.
     done: Mutex<HashMap<String, Said>>,
     /// Whether who takes part never changes.
-    fixed: bool,
+    pub(crate) fixed: bool,
 }
 
 /// What has to be told to others after a change.
@@ -245,9 +245,9 @@ impl Core {
         let mine = self.view.load().epoch();
         if self.highest.load(Ordering::Acquire) > mine {
             let heard = self.heard();
-            // Somewhere it is known who owns this now; neither here nor where it is asked is it yet.
+            // Somewhere it is known who owns this now; here and where it is asked it is in a moment.
             if heard > mine && heard > epoch {
-                return Asked::Answered(Reply::Later);
+                return Asked::Expected;
             }
         }
         match self.ledger.ask(node, question, self.now()) {

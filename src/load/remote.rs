@@ -105,6 +105,7 @@ pub(super) fn load(
         warnings: applied.warnings.into_iter().collect(),
         metrics,
         engine: None,
+        peers: None,
         remote: Some(start.remote),
     })
 }

@@ -56,7 +56,9 @@ pub(super) fn plan(
     changes.extend(stay.filter(|(key, _)| !named.contains(key) && !gone.contains(key)));
     let routes = affected(&found.steps, &listing, &rules);
     let metrics = metrics(&settings)?;
-    let trial: Trial = gateway::trial(&settings, &metrics)
+    let peers = crate::cluster::peers(&settings)
+        .map_err(|problems| Failed::Text(format!("{}: {problems}", config.display())))?;
+    let trial: Trial = gateway::trial(&settings, &metrics, peers.as_ref())
         .map_err(|error| Failed::Text(format!("{}: {error}", config.display())))?;
     let mut graph = trial.graph();
     let start = before.iter().filter_map(resource).enumerate();

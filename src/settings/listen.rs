@@ -237,6 +237,9 @@ pub(super) fn check_conflicts(settings: &Settings, out: &mut Problems) {
         let path = "deployment.admin.admin_listen.port";
         claim(admin.listen, "admin", path);
     }
+    if let Some(cluster) = &settings.lockgate.cluster {
+        claim(cluster.listen, "cluster", "lockgate.cluster.listen");
+    }
     if let Some(addr) = settings.status {
         claim(addr, "status", "apisix.status.port");
     }

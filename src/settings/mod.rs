@@ -10,6 +10,7 @@
 
 mod admin;
 mod cgroup;
+mod cluster;
 mod deployment;
 mod etcd;
 mod keys;
@@ -40,6 +41,7 @@ use crate::router::Mode;
 use read::Reader;
 
 pub use admin::{AdminKey, AdminSettings, AdminTls};
+pub use cluster::ClusterSettings;
 pub use etcd::{EtcdSettings, EtcdTls};
 pub use prometheus::PrometheusAttr;
 
@@ -236,6 +238,8 @@ pub struct Own {
     pub recent_requests: usize,
     /// Bytes of the table in which limits count.
     pub limit_table: usize,
+    /// How this gateway counts together with others; `None` if it does not.
+    pub cluster: Option<ClusterSettings>,
 }
 
 impl Settings {
@@ -378,6 +382,7 @@ fn settings(
         },
         recent_requests: read.count("lockgate.recent_requests", 100_000, 2000),
         limit_table: limits::table(read),
+        cluster: cluster::cluster(read, home, &source),
     };
     Settings {
         listen: listen::plain(read),

@@ -512,3 +512,40 @@ fn the_shipped_settings_load_without_a_word() {
     assert!(warnings.is_empty(), "{warnings:?}");
     assert_eq!(settings.listen[0].addr.port(), 9080);
 }
+
+#[test]
+fn gateways_that_count_together() {
+    let cluster = |text: &str| {
+        good(&format!("lockgate: {{cluster: {{{text}}}}}"))
+            .lockgate
+            .cluster
+    };
+    assert_eq!(cluster(""), None);
+    assert_eq!(
+        cluster("listen: '[::1]:7946', secret: '0123456789abcdef'"),
+        None
+    );
+    let named = "owner: true, listen: '0.0.0.0:7946', advertise: 'GW-1.internal:7946', \
+                 peers: [gw-1.internal:7946, '10.0.0.2:7946'], timeout: 20ms, \
+                 tls: {ca: conf/ca.crt, cert: a.crt, key: a.key}";
+    let named = cluster(named).unwrap();
+    assert_eq!(named.advertise, "gw-1.internal:7946");
+    assert_eq!(named.timeout, Duration::from_millis(20));
+    let peers = ["gw-1.internal:7946", "10.0.0.2:7946"].map(str::to_owned);
+    assert_eq!(named.peers, Some(peers.to_vec()));
+    let file = |name: &str| PathBuf::from("/etc/lockgate").join(name);
+    let files = lockgate_peers::Identity::Certificate {
+        ca: file("conf/ca.crt"),
+        cert: file("a.crt"),
+        key: file("a.key"),
+    };
+    assert_eq!(named.identity, files);
+    let short = "owner: true, listen: '10.0.0.1:7946', peers: ['10.0.0.2:7946'], secret: '0123456789abcdef'";
+    let short = cluster(short).unwrap();
+    let peers = ["10.0.0.2:7946", "10.0.0.1:7946"].map(str::to_owned);
+    assert_eq!(
+        (short.advertise.as_str(), short.peers),
+        ("10.0.0.1:7946", Some(peers.to_vec()))
+    );
+    assert!(!format!("{:?}", short.identity).contains("0123"));
+}

@@ -41,7 +41,7 @@ use async_trait::async_trait;
 
 pub use embedded::Embedded;
 #[cfg(feature = "etcd")]
-pub use etcd::Etcd;
+pub use etcd::{Etcd, Registry};
 pub use memory::Memory;
 pub use mirror::{Accepted, Mirror};
 

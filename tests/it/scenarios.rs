@@ -24,6 +24,7 @@ mod limits_servers;
 mod limits_verdict;
 mod limits_windows;
 mod load;
+mod peers;
 mod shutdown;
 mod store;
 mod upgrade;
@@ -188,6 +189,12 @@ pub(crate) const ALL: &[(&str, Scenario)] = &[
     }),
     ("limits by command", |w| {
         Box::pin(limits_operated::commands(w))
+    }),
+    ("gateways found in etcd count for each other", |w| {
+        Box::pin(peers::found(w))
+    }),
+    ("gateways named in settings count for each other", |w| {
+        Box::pin(peers::named(w))
     }),
     ("a half-written file is ignored", |w| {
         Box::pin(files::half_written(w))

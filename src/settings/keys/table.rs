@@ -400,4 +400,13 @@ pub(super) const KEYS: &[(&str, Key)] = &[
     ("lockgate.history_bytes", HONOURED),
     ("lockgate.recent_requests", HONOURED),
     ("lockgate.limit.table_bytes", HONOURED),
+    ("lockgate.cluster.owner", HONOURED),
+    ("lockgate.cluster.listen", HONOURED),
+    ("lockgate.cluster.advertise", HONOURED),
+    ("lockgate.cluster.peers", HONOURED),
+    ("lockgate.cluster.timeout", HONOURED),
+    ("lockgate.cluster.tls.ca", HONOURED),
+    ("lockgate.cluster.tls.cert", HONOURED),
+    ("lockgate.cluster.tls.key", HONOURED),
+    ("lockgate.cluster.secret", Key::of(Own, Honoured).secret()),
 ];

@@ -328,3 +328,46 @@ fn keys_of_the_time_before_3_0_are_told_their_place() {
         ],
     );
 }
+
+#[test]
+fn a_cluster_needs_a_place_and_a_proof() {
+    bad(
+        "lockgate: {cluster: {owner: true, listen: 7946, timeout: 0}}\n",
+        &[
+            "2:35: lockgate.cluster.listen: expected address:port, such as 0.0.0.0:7946, found 7946",
+            "2:12: lockgate.cluster: the gateways have to prove to each other who they are: set `tls` with ca, cert and key, or a `secret`",
+            "2:49: lockgate.cluster.timeout: must be more than 0 and at most 60s",
+            "2:12: lockgate.cluster: without etcd the gateways do not find each other: name all of them in `peers`",
+        ],
+    );
+    bad(
+        "lockgate: {cluster: {owner: true, listen: '0.0.0.0:7946', peers: [a:1, 'A:1', b, '1.2.3:5', 'c:0'], secret: short, tls: {cert: a}}}\n",
+        &[
+            "2:12: lockgate.cluster: the others need one address to reach this gateway at: `listen` is every address (advertise: 192.0.2.1:7946)",
+            "2:72: lockgate.cluster.peers[1]: `a:1` is listed twice",
+            "2:79: lockgate.cluster.peers[2]: expected host:port, such as 192.0.2.1:7946, gateway-1.internal:7946 or [2001:db8::1]:7946, found \"b\"",
+            "2:82: lockgate.cluster.peers[3]: expected host:port, such as 192.0.2.1:7946, gateway-1.internal:7946 or [2001:db8::1]:7946, found \"1.2.3:5\"",
+            "2:93: lockgate.cluster.peers[4]: expected host:port, such as 192.0.2.1:7946, gateway-1.internal:7946 or [2001:db8::1]:7946, found \"c:0\"",
+            "2:101: lockgate.cluster.secret: has no place beside `tls`: certificates say who is who",
+        ],
+    );
+    bad(
+        "lockgate: {cluster: {listen: '127.0.0.1:9080', secret: short, tls: {}, own: 1}}\n",
+        &[
+            "2:72: lockgate.cluster.own: unknown key `own` (did you mean `lockgate.cluster.owner`?)",
+            "2:48: lockgate.cluster.secret: must have at least 16 bytes: it could be guessed (openssl rand -hex 32)",
+        ],
+    );
+    bad(
+        "lockgate: {cluster: {owner: true, listen: '127.0.0.1:9080', peers: ['127.0.0.1:9080'], tls: {ca: a, cert: b}}}\n",
+        &["2:88: lockgate.cluster.tls: ca, cert and key belong together"],
+    );
+    bad(
+        "lockgate: {cluster: {owner: true, listen: '127.0.0.1:9088', peers: [], secret: '0123456789abcdef'}}\n",
+        &["2:61: lockgate.cluster.peers: there is no gateway in the list"],
+    );
+    bad(
+        "lockgate: {cluster: {owner: true, listen: '127.0.0.1:9080', peers: [b:1], secret: '0123456789abcdef'}}\n",
+        &["2:35: lockgate.cluster.listen: cluster port 9080 conflicts with http listen"],
+    );
+}

@@ -9,6 +9,7 @@
 mod ask;
 mod members;
 mod parts;
+mod roll;
 mod transport;
 mod watch;
 
@@ -29,6 +30,7 @@ use crate::settings::EtcdSettings;
 use ask::{Failed, any, one, reason};
 use members::{Connect, Members, is_unknown_revision};
 use parts::Parts;
+pub use roll::Registry;
 use transport::Transport;
 use watch::Watched;
 
