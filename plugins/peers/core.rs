@@ -122,7 +122,7 @@ impl Core {
     }
 
     /// Tells when others are known.
-    pub(crate) fn knows(&self) -> watch::Receiver<u64> {
+    pub(crate) fn news(&self) -> watch::Receiver<u64> {
         self.known.subscribe()
     }
 
@@ -211,8 +211,14 @@ impl Core {
         self.fixed
     }
 
+    /// Whether a gateway of this name takes part, acted upon or not. One whose successor has begun may go on
+    /// asking for the requests that it still has.
+    pub(crate) fn knows(&self, name: &str) -> bool {
+        self.members().latest().node(name).is_some()
+    }
+
     /// Whether this start of a gateway takes part, acted upon or not.
-    pub(crate) fn knows_peer(&self, name: &str, run: u64) -> bool {
+    fn knows_start(&self, name: &str, run: u64) -> bool {
         let members = self.members();
         let node = members.latest().node(name);
         // In a fixed list starts are not known.
@@ -262,14 +268,25 @@ impl Core {
     }
 
     /// Counts of others come here.
-    pub(crate) fn take_over(&self, node: u64, epoch: u64, sent: Micros, parts: Vec<Part>) -> Reply {
+    pub(crate) fn take_over(
+        &self,
+        (name, run): (&str, u64),
+        epoch: u64,
+        sent: Micros,
+        parts: Vec<Part>,
+    ) -> Reply {
         self.hear(epoch);
-        if self.view.load().epoch() < epoch {
+        // What a former start still has is not what the present one counts.
+        if self.view.load().epoch() < epoch || !self.knows_start(name, run) {
             return Reply::Later;
         }
         let keys = parts.iter().map(|part| part.keys.len() as u64).sum();
-        self.tallies.taken_over.fetch_add(keys, Ordering::Relaxed);
-        self.ledger.take_over(node, parts, (sent, self.now()))
+        let node = node_id(name, run);
+        let taken = self.ledger.take_over(node, parts, (sent, self.now()));
+        if taken == Reply::Done(true) {
+            self.tallies.taken_over.fetch_add(keys, Ordering::Relaxed);
+        }
+        taken
     }
 
     /// What to call a part that leaves.

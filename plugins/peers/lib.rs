@@ -12,8 +12,15 @@
 //! | nothing | nothing |
 //! | a gateway joins, or leaves as it should | nothing: counts are handed over |
 //! | a gateway crashes | of its keys, once: at most what an even use would have left of the limit |
+//! | a gateway that is alone crashes | a whole limit: nobody knows that it was there |
 //! | a gateway cannot reach an owner | each such gateway lets its share pass |
 //! | a gateway has lost etcd for longer than its lease | the same; it also stops counting for others |
+//! | a gateway is taken for gone and does not notice | nothing: what it counted joins what others did |
+//!
+//! Clocks need not agree: a key goes on by the clock that it was first counted by. Where something is in doubt
+//! it is charged: what was to be given back, and was lost on its way, stays charged; two counts of one key
+//! are added. Who takes part by a list in the settings begins when its peers have told whether they knew
+//! a former start of it, at most two seconds after its own.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod ask;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures::future::join_all;
 use tokio::time::Instant;
 
-use crate::core::{Core, Move, node_id};
+use crate::core::{Core, Move};
 use crate::frame::{Question, Reply};
 use crate::kept::Part;
 use crate::ledger::EXPECTED;
@@ -30,7 +30,6 @@ const TRY: Duration = Duration::from_millis(500);
 pub(crate) struct Way {
     core: Arc<Core>,
     links: Arc<Links>,
-    node: u64,
     /// Partitions of which parts are on their way, and how many.
     under_way: Mutex<HashMap<u16, usize>>,
 }
@@ -38,7 +37,6 @@ pub(crate) struct Way {
 impl Way {
     pub(crate) fn new(core: Arc<Core>, links: Arc<Links>) -> Way {
         Way {
-            node: node_id(&core.name, core.run),
             core,
             links,
             under_way: Mutex::default(),
@@ -122,7 +120,8 @@ impl Way {
         let Some(node) = node else { return false };
         let (epoch, sent) = (view.epoch(), self.core.now());
         if node.name == self.core.name {
-            let taken = self.core.take_over(self.node, epoch, sent, parts.to_vec());
+            let me = (&*self.core.name, self.core.run);
+            let taken = self.core.take_over(me, epoch, sent, parts.to_vec());
             return taken == Reply::Done(true);
         }
         let link = self.links.load().get(&node.name).cloned();

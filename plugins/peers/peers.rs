@@ -207,7 +207,7 @@ impl Peers {
     /// Keeps links to everybody who is known, and lets time pass.
     async fn steer(&self) {
         let mut closed = self.closed.subscribe();
-        let mut known = self.core.knows();
+        let mut known = self.core.news();
         loop {
             self.keep_links();
             let due = self.core.tick().map_or(TICK, |due| due.min(TICK));

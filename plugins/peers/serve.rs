@@ -25,6 +25,8 @@ use crate::wire::Bad;
 const MOST_UNPROVEN: usize = 2 * MOST_NODES;
 /// Those of one address.
 const MOST_OF_ONE: usize = 16;
+/// Starts of one gateway that may ask at once: one that ends, and its successor.
+const MOST_STARTS: usize = 2;
 /// Between two lines of the log about connections that came to nothing: anybody can make them.
 const QUIET: Duration = Duration::from_secs(1);
 /// Questions about counts that are expected.
@@ -45,8 +47,8 @@ struct Shared {
     waiting: Arc<Semaphore>,
     closed: watch::Receiver<bool>,
     unproven: Unproven,
-    /// The connection of each peer: with another one it ends.
-    proven: Mutex<HashMap<String, Arc<Notify>>>,
+    /// The connections of each peer, the latest last, by its start: with another one it ends.
+    proven: Mutex<HashMap<String, Vec<(u64, Arc<Notify>)>>>,
     /// When the log told of a refused connection.
     told: AtomicU64,
 }
@@ -155,22 +157,12 @@ async fn connection(shared: &Shared, tcp: TcpStream, from: SocketAddr, place: Pl
         }
     };
     let name = peer.name.clone();
-    let only = Arc::new(Notify::new());
-    if let Some(other) = shared.proven().insert(name.clone(), Arc::clone(&only)) {
-        other.notify_one();
-    }
+    let only = shared.only(&name, peer.run);
     let lost = tokio::select! {
         lost = peer.run(shared) => lost,
         () = only.notified() => Lost::Closed,
     };
-    let mut proven = shared.proven();
-    if proven
-        .get(&name)
-        .is_some_and(|mine| Arc::ptr_eq(mine, &only))
-    {
-        proven.remove(&name);
-    }
-    drop(proven);
+    shared.over(&name, &only);
     count_bad(core, &lost);
     tell_lost(&name, &lost);
 }
@@ -183,8 +175,35 @@ fn tell_lost(peer: &str, lost: &Lost) {
 }
 
 impl Shared {
-    fn proven(&self) -> MutexGuard<'_, HashMap<String, Arc<Notify>>> {
+    fn proven(&self) -> MutexGuard<'_, HashMap<String, Vec<(u64, Arc<Notify>)>>> {
         self.proven.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A place for this connection; the one of the same start makes room for it, and so does the oldest of
+    /// more than [`MOST_STARTS`].
+    fn only(&self, name: &str, run: u64) -> Arc<Notify> {
+        let only = Arc::new(Notify::new());
+        let mut proven = self.proven();
+        let starts = proven.entry(name.to_owned()).or_default();
+        let same = starts.iter().position(|(start, _)| *start == run);
+        let too_many = (starts.len() >= MOST_STARTS).then_some(0);
+        if let Some(at) = same.or(too_many) {
+            let (_, other) = starts.remove(at);
+            other.notify_one();
+        }
+        starts.push((run, Arc::clone(&only)));
+        only
+    }
+
+    /// It has ended.
+    fn over(&self, name: &str, only: &Arc<Notify>) {
+        let mut proven = self.proven();
+        if let Some(starts) = proven.get_mut(name) {
+            starts.retain(|(_, other)| !Arc::ptr_eq(other, only));
+            if starts.is_empty() {
+                proven.remove(name);
+            }
+        }
     }
 
     fn may_tell(&self) -> bool {
@@ -221,8 +240,8 @@ async fn greet(shared: &Shared, tcp: TcpStream) -> Result<Peer, Lost> {
     claims.check(host(&hello.name)).map_err(Lost::Refused)?;
     // Only who takes part: certificates of the same authority may have other uses.
     let until = Instant::now() + UNKNOWN_LIMIT;
-    let mut known = core.knows();
-    while !core.knows_peer(&hello.name, hello.run) {
+    let mut known = core.news();
+    while !core.knows(&hello.name) {
         if !matches!(timeout_at(until, known.changed()).await, Ok(Ok(()))) {
             return Err(Lost::Other(hello.name));
         }
@@ -252,7 +271,7 @@ async fn greet(shared: &Shared, tcp: TcpStream) -> Result<Peer, Lost> {
 
 impl Peer {
     async fn run(mut self, shared: &Shared) -> Lost {
-        let mut known = shared.core.knows();
+        let mut known = shared.core.news();
         // It may have gone while it was greeted.
         known.mark_changed();
         let (out, unwritten) = mpsc::channel(MOST_UNREAD);
@@ -262,8 +281,8 @@ impl Peer {
             let next = tokio::select! {
                 next = timeout(SILENCE, self.frames.next()) => next,
                 _ = known.changed() => {
-                    let (_, name, run) = &node;
-                    if shared.core.knows_peer(name, *run) {
+                    let (_, name, _) = &node;
+                    if shared.core.knows(name) {
                         continue;
                     }
                     break Lost::Other(name.clone());
@@ -308,7 +327,7 @@ fn answers(
     {
         let asked = match question {
             Question::Hand { epoch, sent, parts } => {
-                Asked::Answered(core.take_over(*node, epoch, sent, parts))
+                Asked::Answered(core.take_over((name, *run), epoch, sent, parts))
             }
             Question::Done(by, fresh) => Asked::Answered(core.is_done(name, *run, by, fresh)),
             question => match core.ask(*node, epoch, &question) {
