@@ -260,7 +260,8 @@ impl LimitConn {
 
     /// How long the request waits that is the `there`th.
     fn delay(&self, conn: u64, there: u64) -> Duration {
-        let rounds = (there - 1) / conn;
+        // Another gateway's Redis may say anything.
+        let rounds = there.saturating_sub(1) / conn.max(1);
         if rounds == 0 {
             return Duration::ZERO;
         }

@@ -25,7 +25,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockgate_limit::{Ask, Counted, Engine, Rule, Unclear};
+use lockgate_limit::{Ask, Counted, Decision, Engine, NEVER, Rule, Unclear};
 use lockgate_plugin::{
     BuildCx, Ctx, Flow, Outcome, Phases, Plugin, Problem, Problems, Reply, Step, Var,
 };
@@ -224,7 +224,13 @@ impl LimitReq {
         };
         let now = now(&self.engine, cx);
         Step::Wait(Box::pin(async move {
-            match shared.central.check(&[charge], now).await {
+            let asked = shared.central.check(&[charge], now).await;
+            let outcome = asked.as_ref().ok().and_then(|said| said.outcomes.first());
+            if let Some(outcome) = outcome {
+                let decision = decision(shared.law, outcome);
+                posts::note(&self.post, &decision, outcome.allowed, (cx, now));
+            }
+            match asked {
                 Ok(verdict) if verdict.allowed => {
                     let delay = verdict.outcomes.first().map_or(Duration::ZERO, |o| o.delay);
                     if let Some(wait) = wait(cx, self.delay(delay)) {
@@ -243,6 +249,22 @@ impl LimitReq {
                 }
             }
         }))
+    }
+}
+
+/// What Redis said, as limits are told of it.
+fn decision(law: Law, outcome: &lockgate_quota::Outcome) -> Decision {
+    let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    Decision {
+        allowed: outcome.allowed,
+        limit: match law {
+            Law::Bucket { holds, .. } => holds as u64,
+            Law::Fixed { limit, .. } | Law::Sliding { limit, .. } | Law::Log { limit, .. } => limit,
+        },
+        remaining: outcome.remaining,
+        reset: nanos(outcome.reset),
+        retry: outcome.retry.map_or(NEVER, nanos),
+        delay: nanos(outcome.delay),
     }
 }
 

@@ -8,8 +8,8 @@ use lockgate_plugin::{BuildCx, Ctx, Flow, Plugin, Step};
 use lockgate_quota::{Entered, Places, Seat, key_text};
 use smallvec::SmallVec;
 
-use super::{Conf, Held, LimitConn};
-use crate::traffic::limits::{LONGEST_WAIT, now, store, undecided, wait};
+use super::{Conf, Held, Limit, LimitConn, decision, nanos};
+use crate::traffic::limits::{LONGEST_WAIT, now, posts, store, undecided, wait};
 
 /// Places that several gateways share.
 pub(super) struct Shared {
@@ -28,12 +28,12 @@ impl Shared {
     }
 }
 
-/// What a request asks for, and the `conn` of each.
-type Seats = (Vec<Seat>, SmallVec<[u64; 1]>);
+/// What a request asks for, and the limit of each with its `conn`.
+type Seats<'a> = (Vec<Seat>, SmallVec<[(&'a Limit, u64); 1]>);
 
 impl LimitConn {
     pub(super) fn ask_central<'a>(&'a self, shared: &'a Shared, cx: &'a mut Ctx<'_>) -> Step<'a> {
-        let Some((seats, conns)) = self.seats(shared, cx) else {
+        let Some((seats, limits)) = self.seats(shared, cx) else {
             return self.undecided("a variable has no usable number");
         };
         if seats.is_empty() {
@@ -45,11 +45,26 @@ impl LimitConn {
             match shared.places.enter(&seats, now).await {
                 Entered::In(place, there) => {
                     held.place = Some(place);
-                    let delays = conns.iter().zip(there).map(|(c, n)| self.delay(*c, n));
+                    let each = limits.iter().zip(&there);
+                    let delays = each.map(|((_, conn), there)| self.delay(*conn, *there));
                     let sum = delays.fold(Duration::ZERO, Duration::saturating_add);
                     held.waited = sum.min(LONGEST_WAIT);
+                    for (((limit, _), seat), there) in limits.iter().zip(&seats).zip(there) {
+                        let mut decision = decision(true, seat.most, there);
+                        decision.delay = nanos(held.waited);
+                        posts::note(&limit.post, &decision, true, (cx, now));
+                    }
                 }
-                Entered::Full(_) => return Ok(Flow::Reply(self.refusal.clone())),
+                Entered::Full(there) => {
+                    for (((limit, _), seat), there) in limits.iter().zip(&seats).zip(there) {
+                        // As here, a limit that had room says nothing to who is refused by another.
+                        if there >= seat.most {
+                            let decision = decision(false, seat.most, there);
+                            posts::note(&limit.post, &decision, false, (cx, now));
+                        }
+                    }
+                    return Ok(Flow::Reply(self.refusal.clone()));
+                }
                 Entered::Away(away, place) => {
                     store::tell(&away);
                     if !self.degrades {
@@ -68,8 +83,8 @@ impl LimitConn {
     }
 
     /// What applies to a request; `None` when a number cannot be found.
-    fn seats(&self, shared: &Shared, cx: &Ctx<'_>) -> Option<Seats> {
-        let (mut seats, mut conns) = (Vec::with_capacity(self.limits.len()), SmallVec::new());
+    fn seats(&self, shared: &Shared, cx: &Ctx<'_>) -> Option<Seats<'_>> {
+        let (mut seats, mut limits) = (Vec::with_capacity(self.limits.len()), SmallVec::new());
         for limit in &self.limits {
             let (rule, text) = match limit.key.text(cx) {
                 Some(text) => (Cow::Borrowed(&*limit.rule_name), text),
@@ -90,8 +105,8 @@ impl LimitConn {
                 key: key_text(&scope, &rule, &text),
                 most: conn.saturating_add(burst),
             });
-            conns.push(conn);
+            limits.push((limit, conn));
         }
-        Some((seats, conns))
+        Some((seats, limits))
     }
 }

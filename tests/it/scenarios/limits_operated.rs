@@ -441,7 +441,12 @@ pub(super) async fn in_redis(world: Arc<World>) -> Result<()> {
             "{id}: {reset}"
         );
         wants(&once(&target, &path).await, 200, "after a reset")?;
+        let rule = format!("routes/{id}");
+        shows(&gateway, &["list", &rule], true, &["allow 3, reject 1"])?;
     }
+    let conf =
+        with(json!({ "conn": 1, "burst": 0, "default_conn_delay": 1, "key": "remote_addr" }));
+    places_in_redis(&gateway, (&target, &echo), &conf).await?;
     let metrics = |gateway: &Gateway| {
         let page = gateway.address("prometheus").map(|address| Target {
             address,
@@ -478,6 +483,29 @@ pub(super) async fn in_redis(world: Arc<World>) -> Result<()> {
     )?;
     ensure!(gateway.stop().await?.success(), "the gateway failed");
     Ok(())
+}
+
+/// What `limit-conn` said to requests is told, too.
+async fn places_in_redis(
+    gateway: &Gateway,
+    (target, echo): (&Target, &str),
+    conf: &Value,
+) -> Result<()> {
+    let route = json!({ "uri": "/held/*", "upstream": { "nodes": { echo: 1 } }, "plugins": { "limit-conn": conf } });
+    let answer = gateway.admin("PUT", "/routes/held", &route).await;
+    wants(&answer, 201, "places")?;
+    let far = target.clone();
+    let held = tokio::spawn(async move { once(&far, "/held/delay/2000").await });
+    until_passes(gateway, "/held/echo", 429).await?;
+    let told = [", reject 1;"];
+    shows(gateway, &["list", "routes/held"], true, &told)?;
+    shows(
+        gateway,
+        &["top", "routes/held/limit-conn/1"],
+        true,
+        &["       1  `127.0.0.1`"],
+    )?;
+    wants(&held.await?, 200, "the one that held the place")
 }
 
 /// The same of `limit`, whose requests go by overrides in Redis, too.
