@@ -85,5 +85,7 @@ local ends = now + keeps
 local record = { whole(number), whole(permits), whole(held + permits), whole(ends) }
 redis.call('HSET', book, me, table.concat(record, ':'))
 if windows then redis.call('HSET', book, 'end', whole(last), 'before', whole(before)) end
-redis.call('PEXPIRE', book, ms(windows and 2 * window or 2 * keeps))
+-- Others may hold for longer than this one does.
+local lasts = ms(windows and 2 * window or 2 * keeps)
+if redis.call('PTTL', book) < tonumber(lasts) then redis.call('PEXPIRE', book, lasts) end
 return answer(permits, ends)

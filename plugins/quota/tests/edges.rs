@@ -144,3 +144,35 @@ async fn an_ask_that_owes_more_than_can_be_counted_is_worked_off_once() {
     central.settle(&[settled], 0).await.unwrap();
     assert_eq!(passed(&central, "a", fixed(1_000), 60).await, 50);
 }
+
+#[tokio::test]
+async fn who_holds_for_a_moment_does_not_make_others_forgotten() {
+    let redis = Redis::start();
+    let day = Duration::from_secs(86_400);
+    let law = Law::Sliding {
+        limit: 1_000,
+        window: day,
+    };
+    let key = charge("a", law, 0).key;
+    let lease = async |keeps| {
+        let ask = Ask {
+            key: key.clone(),
+            law,
+            number: 1,
+            want: 10,
+            back: 0,
+            over: 0,
+            mark: 0,
+            held: 0,
+            most: Some(100),
+            keeps,
+        };
+        // Another gateway each time.
+        redis.central().lease(&[ask], 0).await.remove(0).unwrap()
+    };
+    assert_eq!(lease(Duration::from_secs(600)).await.others, 0);
+    assert_eq!(lease(Duration::from_millis(100)).await.others, 10);
+    let book = redis.cli(&["PTTL", &crate::key::book_of(&key)]);
+    let left: u64 = book.parse().unwrap();
+    assert!(left > 900_000, "{left}");
+}
