@@ -41,9 +41,9 @@ pub struct Node {
 ///
 /// The revision is that of the last *change* of the membership, the same for all who see the same members:
 /// of the last put or delete of an entry, and never that of the store as a whole when it was read. Who begins
-/// lists the entries, watches from the revision behind that, and enters itself only then, so that it sees
-/// its own entry as a change like others do; a deletion between two reads would be missed otherwise.
-/// An entry that is put again has another revision, so that a gateway learns that it was taken for gone.
+/// puts its entry, lists all as of the revision of that, and watches from the one behind it: a deletion
+/// between two reads would be missed otherwise. An entry that is put again has another revision, by
+/// which a gateway learns that it was taken for gone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Roll {
     /// Of etcd; grows with each change.

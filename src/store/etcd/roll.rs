@@ -124,6 +124,10 @@ impl Registry {
         if *leaving.borrow_and_update() {
             self.weight = 0;
         }
+        if self.put == 0 && self.weight == 0 {
+            // It ends, and is on the roll no more: a successor may be, by the same name.
+            return std::future::pending().await;
+        }
         if self.put == 0 {
             self.announce(&client, lease).await?;
         }
@@ -133,9 +137,17 @@ impl Registry {
         let mut watcher = client.watch_client();
         let mut changes = soon(watcher.watch(self.folder.as_str(), Some(from))).await?;
         let mut leases = client.lease_client();
-        let (mut keeper, mut kept) = soon(leases.keep_alive(lease)).await?;
+        let first = Instant::now();
+        let opened = soon(leases.keep_alive(lease)).await;
+        if let Err(Failed::Etcd(Error::LeaseKeepAliveError(_))) = opened {
+            // It ran out while etcd was not to be reached. The next one is new.
+            self.fall();
+            return Ok(());
+        }
+        let (mut keeper, mut kept) = opened?;
+        self.peers.stand_for(LEASE.saturating_sub(first.elapsed()));
         // When what is not answered yet was asked; answers come in order.
-        let (mut asked, mut answered) = (VecDeque::from([Instant::now()]), Instant::now());
+        let (mut asked, mut answered) = (VecDeque::new(), Instant::now());
         let mut pulse = interval(PULSE);
         pulse.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -167,7 +179,7 @@ impl Registry {
                         return Ok(());
                     }
                 }
-                _ = leaving.changed() => {
+                Ok(()) = leaving.changed() => {
                     self.weight = 0;
                     self.announce(&client, lease).await?;
                 }
@@ -176,12 +188,11 @@ impl Registry {
     }
 
     async fn new_lease(&mut self, client: &Client) -> Result<i64, Failed> {
-        let asked = Instant::now();
         let ttl = signed(LEASE.as_secs());
         let mut leases = client.lease_client();
+        // Nobody counts on this gateway by that: it may have been taken for gone, and others own what it
+        // thinks is its own, until it is on the roll again and knows that. Then it is kept alive at once.
         let granted = soon(leases.grant(ttl, None)).await?;
-        let ttl = Duration::from_secs(number(granted.ttl()));
-        self.peers.stand_for(ttl.saturating_sub(asked.elapsed()));
         self.lease = Some(granted.id());
         self.put = 0;
         Ok(granted.id())
