@@ -32,6 +32,7 @@ mod ledger;
 mod link;
 pub mod members;
 mod moving;
+mod partition;
 mod peers;
 pub mod place;
 pub mod secure;
