@@ -182,7 +182,7 @@ mod tests {
             assert!(probe <= 202 * MS, "{under_way}: {} ms", probe / MS);
             // The probe is out; whoever was still under way says nothing new.
             for n in 0..under_way {
-                breaker.failed(Admitted::Yes, probe + n);
+                assert!(!breaker.failed(Admitted::Yes, probe + n % 2 * 150 * MS));
             }
             breaker.failed(Admitted::Probe, probe + MS);
             let next = next_probe(&breaker, probe, DEADLINE);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::rig::*;
-use crate::{Ask, Law, Settled};
+use crate::{Ask, BadLaw, Law, Settled};
 
 #[tokio::test]
 async fn what_is_given_back_late_makes_no_room_for_others() {
@@ -106,6 +106,12 @@ async fn the_largest_limit_is_one() {
     assert!(verdict.allowed);
     assert_eq!(verdict.outcomes[0].remaining, 0);
     assert!(!take(&central, "a", law).await.allowed);
+    let limit = 1 << 53;
+    let more = Law::Fixed {
+        limit,
+        window: MINUTE,
+    };
+    assert_eq!(more.checked(), Err(BadLaw::Limit));
 }
 
 #[tokio::test]
