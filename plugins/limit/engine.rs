@@ -17,7 +17,7 @@ use crate::sketch::{self, Sketch};
 use crate::slot::Key;
 use crate::stats::{Lost, Stats};
 use crate::table::{Outcome, Room, Table};
-use crate::{Clock, Concurrency, Counted, Decision, Desk, Nanos, Overrides, Slot};
+use crate::{Clock, Concurrency, Decision, Desk, Nanos, Overrides, Slot};
 
 /// A key for which there is no room is let pass unseen until it has used this part of its limit.
 const UNSEEN_PART: u64 = 8;
@@ -65,6 +65,8 @@ pub struct Receipt {
     mark: u64,
     /// It was counted by the sketch.
     unseen: Option<sketch::Counted>,
+    /// The rule that charged it, where that was not the one of the question.
+    pub(crate) by: Option<Box<Rule>>,
 }
 
 /// What several rules say to one request.
@@ -217,34 +219,12 @@ impl Engine {
         KeyHasher(hasher)
     }
 
-    /// The rule that is in force for a key instead of its own, if there is one.
-    fn instead(&self, key: Key, now: Nanos) -> Option<Rule> {
-        match self.overrides.find(key, now)? {
-            Counted::Rate(rule) => Some(rule),
-            Counted::AtOnce(_) => None,
-        }
-    }
-
-    /// What a rule would say. Changes nothing.
-    pub fn peek(&self, ask: &Ask<'_>, now: Nanos) -> Decision {
-        match self.instead(ask.key, now) {
-            Some(rule) => self.peek_as_is(
-                &Ask {
-                    rule: &rule,
-                    ..*ask
-                },
-                now,
-            ),
-            None => self.peek_as_is(ask, now),
-        }
-    }
-
     /// How a key stands under a rule, whatever is in force instead.
     pub(crate) fn look(&self, rule: &Rule, key: Key, now: Nanos) -> Decision {
         self.peek_as_is(&Ask { rule, key, cost: 0 }, now)
     }
 
-    fn peek_as_is(&self, ask: &Ask<'_>, now: Nanos) -> Decision {
+    pub(crate) fn peek_as_is(&self, ask: &Ask<'_>, now: Nanos) -> Decision {
         match &ask.rule.kind {
             Kind::Packed(packed) => {
                 let state = self.table.get(packed.tag(ask.key));
@@ -259,26 +239,14 @@ impl Engine {
         }
     }
 
-    /// Asks a rule, and charges it if it agrees.
-    pub fn take(&self, ask: &Ask<'_>, now: Nanos) -> (Decision, Receipt) {
-        match self.instead(ask.key, now) {
-            Some(rule) => self.take_as_is(
-                &Ask {
-                    rule: &rule,
-                    ..*ask
-                },
-                now,
-            ),
-            None => self.take_as_is(ask, now),
-        }
-    }
-
-    fn take_as_is(&self, ask: &Ask<'_>, now: Nanos) -> (Decision, Receipt) {
+    /// Asks the rule of the question, whatever is in force instead, and charges it if it agrees.
+    pub fn take_as_is(&self, ask: &Ask<'_>, now: Nanos) -> (Decision, Receipt) {
         let (cost, key) = (ask.cost, ask.key);
         let receipt = |mark| Receipt {
             cost,
             mark,
             unseen: None,
+            by: None,
         };
         let tried = |tried: Tried| ((tried.decision, receipt(tried.mark)), tried.next);
         match &ask.rule.kind {
@@ -311,7 +279,16 @@ impl Engine {
                 (decision, mark, counted.get())
             }
         };
-        (decision, Receipt { cost, mark, unseen })
+        let by = None;
+        (
+            decision,
+            Receipt {
+                cost,
+                mark,
+                unseen,
+                by,
+            },
+        )
     }
 
     /// A newcomer finds no word free. Light keys pass unseen: giving each of them a word would
@@ -339,27 +316,17 @@ impl Engine {
         self.settle(ask, receipt, 0, now);
     }
 
-    /// Corrects a charge to what was really used: takes back the rest, or charges what is missing,
-    /// whether it fits or not.
-    pub fn settle(&self, ask: &Ask<'_>, receipt: Receipt, used: u64, now: Nanos) {
-        match self.instead(ask.key, now) {
-            Some(rule) => self.settle_as_is(
-                &Ask {
-                    rule: &rule,
-                    ..*ask
-                },
-                receipt,
-                used,
-                now,
-            ),
-            None => self.settle_as_is(ask, receipt, used, now),
-        }
-    }
-
+    /// Corrects a charge to what was really used, by the rule that charged it: takes back the rest, or charges
+    /// what is missing, whether it fits or not.
     #[allow(clippy::needless_pass_by_value)] // A receipt is good for one settlement.
-    fn settle_as_is(&self, ask: &Ask<'_>, receipt: Receipt, used: u64, now: Nanos) {
-        let Receipt { cost, mark, unseen } = receipt;
-        let (rule, key) = (ask.rule, ask.key);
+    pub fn settle(&self, ask: &Ask<'_>, receipt: Receipt, used: u64, now: Nanos) {
+        let Receipt {
+            cost,
+            mark,
+            unseen,
+            by,
+        } = receipt;
+        let (rule, key) = (by.as_deref().unwrap_or(ask.rule), ask.key);
         let (less, more) = (cost.saturating_sub(used), used.saturating_sub(cost));
         if less == 0 && more == 0 {
             return;
@@ -373,7 +340,11 @@ impl Engine {
         match &rule.kind {
             Kind::Packed(packed) if more > 0 => {
                 let change = |state| ((), packed.charge(state, more, now));
-                let ask = Ask { cost: more, ..*ask };
+                let ask = Ask {
+                    rule,
+                    key,
+                    cost: more,
+                };
                 let full = || self.make_room(packed, &ask, now).0;
                 self.table.update(packed.tag(key), now, change, full);
             }
@@ -400,19 +371,19 @@ impl Engine {
         }
     }
 
-    /// Asks several rules, and charges all of them or none.
+    /// Asks the rules of the questions, whatever is in force instead, and charges all of them or none.
     ///
     /// A refusal is found without writing anything, so a flood of requests that are refused stays
     /// out of the other workers' way. Two requests that race for the last of two limits may both be
     /// refused; never do both pass.
-    pub fn take_all(&self, asks: &[Ask<'_>], now: Nanos) -> All {
+    pub fn take_all_as_is(&self, asks: &[Ask<'_>], now: Nanos) -> All {
         let mut all = All {
             allowed: true,
             decisions: SmallVec::new(),
             receipts: SmallVec::new(),
         };
         if let [ask] = asks {
-            let (decision, receipt) = self.take(ask, now);
+            let (decision, receipt) = self.take_as_is(ask, now);
             all.allowed = decision.allowed;
             all.decisions.push(decision);
             if decision.allowed {
@@ -420,11 +391,11 @@ impl Engine {
             }
             return all;
         }
-        if asks.iter().any(|ask| !self.peek(ask, now).allowed) {
+        if asks.iter().any(|ask| !self.peek_as_is(ask, now).allowed) {
             return self.refused(asks, now, all);
         }
         for (at, ask) in asks.iter().enumerate() {
-            let (decision, receipt) = self.take(ask, now);
+            let (decision, receipt) = self.take_as_is(ask, now);
             if !decision.allowed {
                 for (ask, receipt) in asks.iter().zip(std::mem::take(&mut all.receipts)) {
                     self.give_back(ask, receipt, now);
@@ -445,15 +416,15 @@ impl Engine {
     fn refused(&self, asks: &[Ask<'_>], now: Nanos, mut all: All) -> All {
         all.allowed = false;
         for ask in asks {
-            let mut decision = self.peek(ask, now);
+            let mut decision = self.peek_as_is(ask, now);
             if !decision.allowed {
                 // Writes nothing, unless the state is from before an edit of the rule.
-                let (again, receipt) = self.take(ask, now);
+                let (again, receipt) = self.take_as_is(ask, now);
                 if again.allowed {
                     self.give_back(ask, receipt, now);
                 }
             } else {
-                decision = self.peek(&Ask { cost: 0, ..*ask }, now);
+                decision = self.peek_as_is(&Ask { cost: 0, ..*ask }, now);
             }
             all.decisions.push(decision);
         }

@@ -42,6 +42,7 @@ mod engine;
 mod exact;
 mod fixed;
 mod gcra;
+mod instead;
 mod log;
 mod overrides;
 mod packed;

@@ -184,3 +184,53 @@ fn a_refund_of_what_is_forgotten_changes_nothing() {
     assert_eq!(decision.remaining, 700);
     assert!(!engine.take(&ask(701), now).0.allowed);
 }
+
+/// A charge is settled by the rule that charged it, whatever is in force by then: else a refund under a rule
+/// with a slower rate would give back what others used.
+#[test]
+fn a_charge_is_settled_by_the_rule_that_charged_it() {
+    let (quick, slow) = (
+        rule(Algorithm::Gcra { burst: 10 }, 10, SECOND),
+        rule(Algorithm::Gcra { burst: 10 }, 10, 100 * SECOND),
+    );
+    let check = |first: bool, then: bool, together: bool| {
+        let engine = small();
+        let ask = Ask {
+            rule: &quick,
+            key: key(&engine, 1),
+            cost: 1,
+        };
+        let instead = |is: bool| {
+            let slow = (ask.key, (crate::Counted::Rate(slow), Nanos::MAX));
+            let all = is.then_some(slow);
+            engine.overrides().replace(all.into_iter().collect());
+        };
+        instead(first);
+        let mut receipts = Vec::new();
+        for _ in 0..5 {
+            let other = Ask {
+                key: key(&engine, 2),
+                ..ask
+            };
+            let asks = [ask, other];
+            let asks = if together { &asks[..] } else { &asks[..1] };
+            receipts.extend(engine.take_all(asks, START).receipts.into_iter().next());
+        }
+        let used = || {
+            let rule = if first { &slow } else { &quick };
+            10 - engine.look(rule, ask.key, START).remaining
+        };
+        assert_eq!((receipts.len(), used()), (5, 5));
+        instead(then);
+        engine.give_back(&ask, receipts.pop().unwrap(), START);
+        assert_eq!(used(), 4, "{first} {then} {together}");
+        engine.settle(&ask, receipts.pop().unwrap(), 3, START);
+        assert_eq!(used(), 6, "{first} {then} {together}");
+    };
+    for together in [false, true] {
+        for first in [false, true] {
+            check(first, false, together);
+            check(first, true, together);
+        }
+    }
+}

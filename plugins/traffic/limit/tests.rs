@@ -1,3 +1,4 @@
+mod overrides;
 mod shared;
 mod store;
 

@@ -87,7 +87,7 @@ impl Limits {
                 Entered::Away(away, place) => {
                     store::tell(&away);
                     held.places.push(place);
-                    self.enter_alone(limit, ask, held)
+                    self.enter_alone(limit, (ask, most), held)
                 }
             };
             match decision {
@@ -101,13 +101,18 @@ impl Limits {
     }
 
     /// The same while the store is away: among the requests of this gateway.
-    fn enter_alone(&self, limit: &Limit, ask: &Asked, held: &mut Held) -> Option<Decision> {
+    fn enter_alone(
+        &self,
+        limit: &Limit,
+        (ask, most): (&Asked, u64),
+        held: &mut Held,
+    ) -> Option<Decision> {
         let shared = limit.shared.as_ref()?;
         match shared.on_error {
             OnStoreError::Allow => None,
-            OnStoreError::Deny => Some(places(false, ask.count, ask.count)),
+            OnStoreError::Deny => Some(places(false, most, most)),
             OnStoreError::Local => {
-                let part = ask.count.div_ceil(shared.gateways);
+                let part = most.div_ceil(shared.gateways);
                 let counts = self.engine.concurrency();
                 Some(match counts.enter(ask.key, part) {
                     Ok((guard, there)) => {
@@ -134,11 +139,12 @@ impl Limits {
             .partition(|(limit, ..)| limit.dry_run);
         let questions: SmallVec<[&Question<'_>; 4]> =
             real.iter().map(|(_, _, question)| question).collect();
-        let looks = dry.iter().map(async |(limit, ask, question)| {
+        let looks = dry.iter().map(async |(limit, _, question)| {
             match stores.ask(&[question], now).await.first() {
-                Some(Said::Charged(outcome)) => {
-                    Some((*limit, Some(decision(limit, ask, *outcome, true))))
-                }
+                Some(Said::Charged(outcome)) => Some((
+                    *limit,
+                    Some(decision(limit, question.count, *outcome, true)),
+                )),
                 Some(Said::Refused(_)) => Some((*limit, None)),
                 _ => None,
             }
@@ -163,7 +169,7 @@ impl Limits {
                 continue;
             }
             if question.terms.is_none() {
-                self.remember(limit, ask, now);
+                self.remember(limit, (ask, question.count), now);
             }
             if self.settles() {
                 held.shared.push(Spent::new(question, mark));
@@ -212,7 +218,8 @@ impl Limits {
                 cost: ask.cost,
             })
             .collect();
-        let all = self.engine.take_all(&asks, now);
+        // Theirs are parts of what is in force.
+        let all = self.engine.take_all_as_is(&asks, now);
         for ((limit, ..), decision) in alone.iter().zip(&all.decisions) {
             verdict.say(limit, *decision);
         }
@@ -227,18 +234,18 @@ impl Limits {
     }
 
     /// Counts here, too, what the store let pass: if it goes away this gateway has used so much of its part.
-    fn remember(&self, limit: &Limit, ask: &Asked, now: u64) {
+    fn remember(&self, limit: &Limit, (ask, count): (&Asked, u64), now: u64) {
         let Some(shared) = &limit.shared else { return };
         if shared.on_error != OnStoreError::Local || ask.cost == 0 {
             return;
         }
-        if let Some(rule) = limit.shape.part(ask.count, shared.gateways) {
+        if let Some(rule) = limit.shape.part(count, shared.gateways) {
             let nothing = Ask {
                 rule: &rule,
                 key: ask.key,
                 cost: 0,
             };
-            let (_, receipt) = self.engine.take(&nothing, now);
+            let (_, receipt) = self.engine.take_as_is(&nothing, now);
             self.engine.settle(&nothing, receipt, ask.cost, now);
         }
     }
@@ -246,14 +253,14 @@ impl Limits {
 
 impl Limit {
     /// What this gateway counts by while the store is away is added to `alone`. False: the request is refused.
-    fn alone<'b, 'a>(&'b self, ask: &'a Asked, alone: &mut Alone<'a, 'b>) -> bool {
+    fn alone<'b, 'a>(&'b self, (ask, count): (&'a Asked, u64), alone: &mut Alone<'a, 'b>) -> bool {
         let Some(shared) = &self.shared else {
             return true;
         };
         match shared.on_error {
             OnStoreError::Allow => true,
             OnStoreError::Deny => false,
-            OnStoreError::Local => match self.shape.part(ask.count, shared.gateways) {
+            OnStoreError::Local => match self.shape.part(count, shared.gateways) {
                 Some(rule) => {
                     alone.push((self, rule, ask));
                     true
@@ -274,12 +281,13 @@ fn hear<'a, 'b>(
     verdict: &mut Verdict<'b>,
 ) -> Alone<'a, 'b> {
     let mut alone = Alone::new();
-    for ((limit, ask, _), said) in real.iter().zip(said) {
+    for ((limit, ask, question), said) in real.iter().zip(said) {
+        let count = question.count;
         match *said {
             Said::Charged(outcome) => {
                 // Nothing was charged, but there has to be something left.
                 let allowed = ask.cost > 0 || outcome.remaining > 0;
-                verdict.say(limit, decision(limit, ask, outcome, allowed));
+                verdict.say(limit, decision(limit, count, outcome, allowed));
             }
             Said::Free(outcome) => {
                 let kept = outcome.remaining.saturating_add(ask.cost);
@@ -287,17 +295,17 @@ fn hear<'a, 'b>(
                     remaining: kept,
                     ..outcome
                 };
-                verdict.say(limit, decision(limit, ask, outcome, true));
+                verdict.say(limit, decision(limit, count, outcome, true));
             }
             Said::Refused(outcome) => {
-                verdict.say(limit, decision(limit, ask, outcome, false));
+                verdict.say(limit, decision(limit, count, outcome, false));
             }
             Said::Alone(outcome) => {
-                verdict.say(limit, decision(limit, ask, outcome, outcome.allowed));
+                verdict.say(limit, decision(limit, count, outcome, outcome.allowed));
             }
             Said::Away => {
-                if !limit.alone(ask, &mut alone) {
-                    verdict.say(limit, denied(ask));
+                if !limit.alone((ask, count), &mut alone) {
+                    verdict.say(limit, denied(count));
                 }
             }
             Said::Unasked => {}
@@ -306,11 +314,11 @@ fn hear<'a, 'b>(
     alone
 }
 
-fn decision(limit: &Limit, ask: &Asked, outcome: quota::Outcome, allowed: bool) -> Decision {
+fn decision(limit: &Limit, count: u64, outcome: quota::Outcome, allowed: bool) -> Decision {
     let waits = limit.shape.algorithm == Algorithm::LeakyBucket && allowed;
     Decision {
         allowed,
-        limit: ask.count,
+        limit: count,
         remaining: outcome.remaining,
         reset: nanos(outcome.reset),
         retry: match (allowed, outcome.retry) {
@@ -324,10 +332,10 @@ fn decision(limit: &Limit, ask: &Asked, outcome: quota::Outcome, allowed: bool) 
 }
 
 /// What is said by a limit that refuses while its store is away.
-fn denied(ask: &Asked) -> Decision {
+fn denied(count: u64) -> Decision {
     Decision {
         allowed: false,
-        limit: ask.count,
+        limit: count,
         remaining: 0,
         reset: 0,
         retry: NEVER,
