@@ -59,7 +59,14 @@ impl Later {
         match Handle::try_current() {
             Ok(runtime) => {
                 queue.runs = true;
-                runtime.spawn(Running(Arc::clone(self)).run());
+                // A runtime that ends drops the task here and now.
+                drop(queue);
+                let running = Running {
+                    later: Arc::clone(self),
+                    done: false,
+                    saying: 0,
+                };
+                runtime.spawn(running.run());
             }
             // The process ends.
             Err(_) => {
@@ -94,29 +101,39 @@ impl Later {
 }
 
 /// The task: if it ends with its runtime, the next request starts another.
-struct Running(Arc<Later>);
+struct Running {
+    later: Arc<Later>,
+    /// It ended by itself.
+    done: bool,
+    /// What it says at the moment.
+    saying: usize,
+}
 
 impl Running {
-    async fn run(self) {
-        while let Some(round) = self.0.next() {
+    async fn run(mut self) {
+        while let Some(round) = self.later.next() {
+            self.saying = round.len();
             // One by one, so that they need not be in one slot; a connection carries them together.
-            let store = &self.0.store;
+            let store = &self.later.store;
             let each = round.iter().map(|(settled, now)| async move {
                 let said = store.settle(std::slice::from_ref(settled), *now);
                 u64::from(said.await.is_err())
             });
             let lost: u64 = futures::future::join_all(each).await.into_iter().sum();
-            self.0.lose(lost);
+            self.later.lose(lost);
+            self.saying = 0;
         }
+        self.done = true;
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let mut queue = self.0.queue();
-        // Two tasks would do no harm: each takes what it says.
-        if !queue.waiting.is_empty() {
-            queue.runs = false;
+        // It ended by itself with nothing to do, or another has begun since: then two would do no harm, as each
+        // takes what it says.
+        if !self.done {
+            self.later.lose(self.saying as u64);
+            self.later.queue().runs = false;
         }
     }
 }
