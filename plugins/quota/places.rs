@@ -180,6 +180,14 @@ impl Places {
         }
     }
 
+    /// The same for a request that has waited for the server in vain already: it is not asked, and the place
+    /// counts as soon as it can be told.
+    pub fn enter_unasked(self: &Arc<Places>, seats: &[Seat], now: Nanos) -> Entered {
+        let place = self.hold(seats, now);
+        self.unanswered(place.number, &Away::Known);
+        Entered::Away(Away::Known, place)
+    }
+
     /// How many places this process holds.
     pub fn len(&self) -> usize {
         self.held().places.len()

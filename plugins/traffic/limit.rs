@@ -272,7 +272,13 @@ impl Limits {
         (cx, now): (&mut Ctx<'_>, Nanos),
     ) -> Result<Duration, Reply> {
         for (limit, decision) in &verdict.shown {
-            posts::note(&limit.post, decision, verdict.allowed, (cx, now));
+            let away = verdict.away.iter().any(|(other, _)| other.at == limit.at);
+            // What passes here is told below.
+            let by = if away { posts::alone } else { posts::note };
+            by(&limit.post, decision, verdict.allowed, (cx, now));
+        }
+        for (limit, ended) in verdict.away.iter().filter(|_| verdict.allowed) {
+            limit.refused(*ended, cx, now);
         }
         for (limit, passed) in &verdict.dry {
             match passed {

@@ -39,7 +39,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use lockgate_limit::{Counted, Decision, Engine, Guard, Key, NEVER, Unclear};
+use lockgate_limit::{Counted, Decision, Engine, Guard, Key, Unclear};
 use lockgate_plugin::{BuildCx, Ctx, Outcome, Phases, Plugin, Problems, Reply, Step, Var};
 use lockgate_quota::PlaceHeld;
 use smallvec::SmallVec;
@@ -51,7 +51,7 @@ use super::limits::key::{KeySource, KeyType, check_rules};
 use super::limits::named::Named;
 use super::limits::posts::{self, Kept, Told, Within, bound};
 use super::limits::store::Policy;
-use super::limits::{LONGEST_WAIT, engine, hold, now, refusal, undecided};
+use super::limits::{LONGEST_WAIT, engine, hold, nanos, now, places, refusal, undecided};
 
 /// A request that took longer counts as if it took this, which is how long an upstream may be silent: a
 /// download of hours says little about how long others take.
@@ -206,13 +206,13 @@ impl Plugin for LimitConn {
                 Ok(entered) => entered,
                 // What was entered before is left with `held`.
                 Err(there) => {
-                    let refused = decision(false, most, there);
+                    let refused = places(false, most, there);
                     posts::note(&limit.post, &refused, false, (cx, now));
                     return Ok(Step::Reply(self.refusal.clone()));
                 }
             };
             held.guards.push(guard);
-            passed.push((limit, decision(true, most, there)));
+            passed.push((limit, places(true, most, there)));
             held.waited = held.waited.saturating_add(self.delay(conn, there));
         }
         if held.is_empty() {
@@ -298,18 +298,6 @@ impl Limit {
     }
 }
 
-/// What a limit said to the request that is the `there`th, of `most`.
-fn decision(allowed: bool, most: u64, there: u64) -> Decision {
-    Decision {
-        allowed,
-        limit: most,
-        remaining: most.saturating_sub(there),
-        reset: 0,
-        retry: if allowed { 0 } else { NEVER },
-        delay: 0,
-    }
-}
-
 /// What is told of a limit: as configured, and as it is where that is the same for every request.
 fn told(
     key: &Arc<KeySource>,
@@ -352,8 +340,4 @@ fn took(cx: &Ctx<'_>, waited: Duration) -> Duration {
         return (end - work.timing.start).saturating_sub(waited);
     }
     work.attempts.iter().filter_map(|a| a.response).sum()
-}
-
-fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

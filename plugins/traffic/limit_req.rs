@@ -37,7 +37,7 @@ use super::limits::key::{KeySource, KeyType, var_or_combination};
 use super::limits::named::Named;
 use super::limits::posts::{self, InRedis, Kept, Told, Whose, Within, bound};
 use super::limits::store::{self, Policy, Store};
-use super::limits::{engine, hold, now, refusal, undecided, wait};
+use super::limits::{engine, hold, nanos, now, refusal, undecided, wait};
 
 /// Configuration of `limit-req`.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -242,6 +242,7 @@ impl LimitReq {
                 Err(away) => {
                     store::tell(&away);
                     Ok(if self.degrades {
+                        self.post.passed_unasked(now);
                         Flow::Next
                     } else {
                         Flow::Reply(undecided("Redis cannot be asked"))
@@ -254,7 +255,6 @@ impl LimitReq {
 
 /// What Redis said, as limits are told of it.
 fn decision(law: Law, outcome: &lockgate_quota::Outcome) -> Decision {
-    let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     Decision {
         allowed: outcome.allowed,
         limit: match law {

@@ -139,7 +139,13 @@ async fn who_is_let_pass_while_the_server_is_away_counts_when_it_is_back() {
         panic!("there is no server")
     };
     drop(refused);
+    // Who has waited before does not even ask.
+    let Entered::Away(_, unasked) = places.enter_unasked(&seats, 0) else {
+        panic!("nobody was asked")
+    };
     let redis = Redis::on(port, &[]);
+    until_count(&redis, "a", "2").await;
+    drop(unasked);
     until_count(&redis, "a", "1").await;
     drop(held);
     until_count(&redis, "a", "0").await;

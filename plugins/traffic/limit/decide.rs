@@ -1,10 +1,11 @@
 //! What the limits say that count in this gateway.
 
-use lockgate_limit::{Ask, Decision, NEVER, Nanos};
+use lockgate_limit::{Ask, Decision, Ended, Nanos};
 use smallvec::SmallVec;
 
 use super::one::{Asked, Limit};
 use super::{Charge, Held, Limits};
+use crate::traffic::limits::places;
 
 /// What all limits say together.
 pub(super) struct Verdict<'a> {
@@ -13,6 +14,9 @@ pub(super) struct Verdict<'a> {
     pub(super) shown: SmallVec<[(&'a Limit, Decision); 4]>,
     /// What those say that only count: `None` for a refusal.
     pub(super) dry: SmallVec<[(&'a Limit, Option<Decision>); 1]>,
+    /// Limits whose store could not be asked: who counted here instead ([`Ended::Local`]), or nobody
+    /// ([`Ended::ErrorAllow`]).
+    pub(super) away: SmallVec<[(&'a Limit, Ended); 1]>,
     pub(super) delay: u64,
     pub(super) retry: u64,
 }
@@ -23,6 +27,7 @@ impl<'a> Verdict<'a> {
             allowed: true,
             shown: SmallVec::new(),
             dry: SmallVec::new(),
+            away: SmallVec::new(),
             delay: 0,
             retry: 0,
         }
@@ -34,6 +39,18 @@ impl<'a> Verdict<'a> {
         self.delay = self.delay.max(decision.delay);
         self.retry = self.retry.max(decision.retry);
         self.shown.push((limit, decision));
+    }
+
+    /// The store of a limit could not be asked; it lets the request pass for that, or is counted here.
+    pub(super) fn alone(&mut self, limit: &'a Limit, passes: bool) {
+        if limit.dry_run {
+            return;
+        }
+        let ended = match passes {
+            true => Ended::ErrorAllow,
+            false => Ended::Local,
+        };
+        self.away.push((limit, ended));
     }
 }
 
@@ -122,18 +139,5 @@ impl Limits {
             Err(there) => (false, there),
         };
         verdict.say(limit, places(allowed, most, there));
-    }
-}
-
-/// What a limit on concurrency says, when so many are there.
-pub(super) fn places(allowed: bool, most: u64, there: u64) -> Decision {
-    Decision {
-        allowed,
-        limit: most,
-        remaining: most.saturating_sub(there),
-        reset: 0,
-        // Who knows when one of them ends.
-        retry: if allowed { 0 } else { NEVER },
-        delay: 0,
     }
 }

@@ -196,12 +196,19 @@ impl Stores {
 
     /// Asks all limits, so that all are charged or none; what this cannot see to is said with [`Said::Charged`] beside
     /// a refusal, and has to be given back.
-    pub(super) async fn ask(&self, questions: &[&Question<'_>], now: u64) -> Vec<Said> {
+    ///
+    /// With `late` the request has waited in vain already, and waits no more: what would have to be asked is away.
+    pub(super) async fn ask(
+        &self,
+        questions: &[&Question<'_>],
+        mut late: bool,
+        now: u64,
+    ) -> Vec<Said> {
         let mut said = vec![Said::Unasked; questions.len()];
         // Permits that are here cost nothing, and save the question when there are none.
         for (question, said) in questions.iter().zip(&mut said) {
             if let Some(claim) = question.claim() {
-                *said = self.spend(question.shared, &claim, now).await;
+                *said = self.spend(question.shared, &claim, &mut late, now).await;
                 if said.refuses() {
                     break;
                 }
@@ -213,9 +220,9 @@ impl Stores {
         if !asked.is_empty() && !said.iter().any(|said| said.refuses()) {
             let exact: Vec<&Question<'_>> = asked.iter().map(|at| questions[*at]).collect();
             let answers = if self.split && exact.len() > 1 {
-                self.one_by_one(&exact, now).await
+                self.one_by_one(&exact, late, now).await
             } else {
-                self.together(&exact, now).await
+                self.together(&exact, &mut late, now).await
             };
             for (at, answer) in asked.into_iter().zip(answers) {
                 said[at] = answer;
@@ -238,9 +245,10 @@ impl Stores {
     }
 
     /// Spends permits that were taken ahead, or waits for those that are under way.
-    async fn spend(&self, shared: &Shared, claim: &Claim<'_>, now: u64) -> Said {
+    async fn spend(&self, shared: &Shared, claim: &Claim<'_>, late: &mut bool, now: u64) -> Said {
         let outcome = match self.leases.0.take(claim, now) {
             Spend::Known(outcome) => Ok(outcome),
+            Spend::Wait | Spend::Full if *late => Err(Away::Known),
             Spend::Wait | Spend::Full => self.leases.0.wait(claim, now, self.longest).await,
             Spend::Away => Err(Away::Known),
         };
@@ -249,6 +257,7 @@ impl Stores {
             Ok(outcome) => Said::Refused(outcome),
             Err(away) => {
                 store::tell(&away);
+                *late |= store::has_waited(&away);
                 if shared.on_error != OnStoreError::Local {
                     return Said::Away;
                 }
@@ -282,7 +291,10 @@ impl Stores {
         self.later.settle([settled], now);
     }
 
-    async fn together(&self, questions: &[&Question<'_>], now: u64) -> Vec<Said> {
+    async fn together(&self, questions: &[&Question<'_>], late: &mut bool, now: u64) -> Vec<Said> {
+        if *late {
+            return vec![Said::Away; questions.len()];
+        }
         let charges: Vec<Charge> = questions.iter().map(|asked| asked.charge()).collect();
         match self.store.check(&charges, now).await {
             Ok(verdict) => {
@@ -301,6 +313,7 @@ impl Stores {
             }
             Err(away) => {
                 store::tell(&away);
+                *late = store::has_waited(&away);
                 vec![Said::Away; questions.len()]
             }
         }
@@ -308,22 +321,24 @@ impl Stores {
 
     /// In a cluster keys are in different slots. The limit with the least left is asked first: most refusals
     /// come of it, and charge nothing.
-    async fn one_by_one(&self, questions: &[&Question<'_>], now: u64) -> Vec<Said> {
+    async fn one_by_one(&self, questions: &[&Question<'_>], late: bool, now: u64) -> Vec<Said> {
         let left = |at: &usize| questions[*at].shared.left.load(Ordering::Relaxed);
         let mut said = vec![Said::Unasked; questions.len()];
         let Some(first) = (0..questions.len()).min_by_key(left) else {
             return said;
         };
-        let one = async |at: usize| {
-            let answer = self.together(&questions[at..=at], now).await;
-            (at, answer.into_iter().next().unwrap_or(Said::Away))
+        let one = async |at: usize, mut late: bool| {
+            let answer = self.together(&questions[at..=at], &mut late, now).await;
+            (at, answer.into_iter().next().unwrap_or(Said::Away), late)
         };
-        said[first] = one(first).await.1;
+        let (_, answer, late) = one(first, late).await;
+        said[first] = answer;
         if matches!(said[first], Said::Refused(_)) {
             return said;
         }
-        let rest = (0..questions.len()).filter(|at| *at != first).map(one);
-        for (at, answer) in futures::future::join_all(rest).await {
+        let rest = (0..questions.len()).filter(|at| *at != first);
+        let rest = rest.map(|at| one(at, late));
+        for (at, answer, _) in futures::future::join_all(rest).await {
             said[at] = answer;
         }
         said

@@ -7,11 +7,11 @@ use lockgate_quota::{self as quota, Entered, Seat};
 use smallvec::SmallVec;
 
 use super::conf::{Algorithm, OnStoreError};
-use super::decide::{Verdict, places};
+use super::decide::Verdict;
 use super::one::{Asked, Limit};
 use super::stores::{Question, Said, Spent, Stores, whole};
 use super::{Charge, Held, Limits};
-use crate::traffic::limits::store;
+use crate::traffic::limits::{nanos, places, store};
 
 /// A limit that the store is asked about.
 type Shared<'a, 'b> = (&'b Limit, &'a Asked, Question<'a>);
@@ -29,11 +29,12 @@ impl Limits {
         let mut verdict = self.decide(own, &mut held, now);
         if verdict.allowed {
             let round = (&mut held, &mut verdict);
-            self.enter_together(stores, asked, round, now).await;
-        }
-        if verdict.allowed {
-            let round = (&mut held, &mut verdict);
-            self.charge_together(stores, asked, round, now).await;
+            let late = self.enter_together(stores, asked, round, now).await;
+            if verdict.allowed {
+                let round = (&mut held, &mut verdict);
+                self.charge_together((stores, late), asked, round, now)
+                    .await;
+            }
         }
         if !verdict.allowed {
             for charge in held.charges.drain(..) {
@@ -50,15 +51,18 @@ impl Limits {
         (verdict, held)
     }
 
-    /// Takes places for a request that is under way.
+    /// Takes places for a request that is under way. Who has waited in vain for one does not wait again: true.
     async fn enter_together<'b>(
         &self,
         stores: &Stores,
         asked: &[(&'b Limit, Asked)],
         (held, verdict): (&mut Held, &mut Verdict<'b>),
         now: u64,
-    ) {
-        let Some(seats) = &stores.places else { return };
+    ) -> bool {
+        let mut late = false;
+        let Some(seats) = &stores.places else {
+            return late;
+        };
         for (limit, ask) in asked {
             let Some(shared) = ask.shared.as_ref().filter(|shared| shared.law.is_none()) else {
                 continue;
@@ -71,7 +75,11 @@ impl Limits {
                 key: name.key(),
                 most: if limit.dry_run { u64::MAX } else { most },
             };
-            let decision = match seats.enter(&[seat], now).await {
+            let entered = match late {
+                true => seats.enter_unasked(&[seat], now),
+                false => seats.enter(&[seat], now).await,
+            };
+            let decision = match entered {
                 Entered::In(place, there) => {
                     held.places.push(place);
                     let there = there.first().copied().unwrap_or(1);
@@ -86,8 +94,11 @@ impl Limits {
                 }
                 Entered::Away(away, place) => {
                     store::tell(&away);
+                    late |= store::has_waited(&away);
                     held.places.push(place);
-                    self.enter_alone(limit, (ask, most), held)
+                    let alone = self.enter_alone(limit, (ask, most), held);
+                    verdict.alone(limit, alone.is_none());
+                    alone
                 }
             };
             match decision {
@@ -95,9 +106,10 @@ impl Limits {
                 _ => {}
             }
             if !verdict.allowed {
-                return;
+                break;
             }
         }
+        late
     }
 
     /// The same while the store is away: among the requests of this gateway.
@@ -128,7 +140,7 @@ impl Limits {
     /// Charges the request in the store.
     async fn charge_together<'b>(
         &self,
-        stores: &Stores,
+        (stores, late): (&Stores, bool),
         asked: &[(&'b Limit, Asked)],
         (held, verdict): (&mut Held, &mut Verdict<'b>),
         now: u64,
@@ -140,7 +152,7 @@ impl Limits {
         let questions: SmallVec<[&Question<'_>; 4]> =
             real.iter().map(|(_, _, question)| question).collect();
         let looks = dry.iter().map(async |(limit, _, question)| {
-            match stores.ask(&[question], now).await.first() {
+            match stores.ask(&[question], late, now).await.first() {
                 Some(Said::Charged(outcome)) => Some((
                     *limit,
                     Some(decision(limit, question.count, *outcome, true)),
@@ -150,7 +162,7 @@ impl Limits {
             }
         });
         let looks = futures::future::join_all(looks);
-        let (said, looks) = futures::join!(stores.ask(&questions, now), looks);
+        let (said, looks) = futures::join!(stores.ask(&questions, late, now), looks);
         verdict.dry.extend(looks.into_iter().flatten());
         let alone = hear(&real, &said, verdict);
         if verdict.allowed && !alone.is_empty() {
@@ -301,11 +313,15 @@ fn hear<'a, 'b>(
                 verdict.say(limit, decision(limit, count, outcome, false));
             }
             Said::Alone(outcome) => {
+                verdict.alone(limit, false);
                 verdict.say(limit, decision(limit, count, outcome, outcome.allowed));
             }
             Said::Away => {
+                let before = alone.len();
                 if !limit.alone((ask, count), &mut alone) {
                     verdict.say(limit, denied(count));
+                } else {
+                    verdict.alone(limit, alone.len() == before);
                 }
             }
             Said::Unasked => {}
@@ -341,8 +357,4 @@ fn denied(count: u64) -> Decision {
         retry: NEVER,
         delay: 0,
     }
-}
-
-fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

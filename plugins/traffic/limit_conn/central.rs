@@ -8,8 +8,8 @@ use lockgate_plugin::{BuildCx, Ctx, Flow, Plugin, Step};
 use lockgate_quota::{Entered, Places, Seat, key_text};
 use smallvec::SmallVec;
 
-use super::{Conf, Held, Limit, LimitConn, decision, nanos};
-use crate::traffic::limits::{LONGEST_WAIT, now, posts, store, undecided, wait};
+use super::{Conf, Held, Limit, LimitConn};
+use crate::traffic::limits::{LONGEST_WAIT, nanos, now, places, posts, store, undecided, wait};
 
 /// Places that several gateways share.
 pub(super) struct Shared {
@@ -50,7 +50,7 @@ impl LimitConn {
                     let sum = delays.fold(Duration::ZERO, Duration::saturating_add);
                     held.waited = sum.min(LONGEST_WAIT);
                     for (((limit, _), seat), there) in limits.iter().zip(&seats).zip(there) {
-                        let mut decision = decision(true, seat.most, there);
+                        let mut decision = places(true, seat.most, there);
                         decision.delay = nanos(held.waited);
                         posts::note(&limit.post, &decision, true, (cx, now));
                     }
@@ -59,7 +59,7 @@ impl LimitConn {
                     for (((limit, _), seat), there) in limits.iter().zip(&seats).zip(there) {
                         // As here, a limit that had room says nothing to who is refused by another.
                         if there >= seat.most {
-                            let decision = decision(false, seat.most, there);
+                            let decision = places(false, seat.most, there);
                             posts::note(&limit.post, &decision, false, (cx, now));
                         }
                     }
@@ -69,6 +69,9 @@ impl LimitConn {
                     store::tell(&away);
                     if !self.degrades {
                         return Ok(Flow::Reply(undecided("Redis cannot be asked")));
+                    }
+                    for (limit, _) in &limits {
+                        limit.post.passed_unasked(now);
                     }
                     held.place = Some(place);
                 }

@@ -9,7 +9,7 @@ use lockgate_quota::{self as quota, BadLaw, Central, Charge, Law};
 use smallvec::SmallVec;
 
 use super::{Limit, LimitCount, WindowType};
-use crate::traffic::limits::{now, store};
+use crate::traffic::limits::{nanos, now, store};
 
 type Charges<'a> = SmallVec<[(&'a Limit, u64); 2]>;
 
@@ -33,6 +33,9 @@ impl LimitCount {
                     store::tell(&away);
                     let failed = Reply::error_msg(500, "failed to limit count");
                     return Ok(if self.degrades {
+                        for (limit, _) in &limits {
+                            limit.post.passed_unasked(now);
+                        }
                         Flow::Next
                     } else {
                         Flow::Reply(failed.because("Redis cannot be asked"))
@@ -127,8 +130,4 @@ pub(super) fn law(kind: WindowType, limit: u64, seconds: u64) -> Result<Law, Bad
         WindowType::Sliding => Law::Sliding { limit, window },
     }
     .checked()
-}
-
-fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -12,7 +12,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockgate_limit::{Engine, Nanos};
+use lockgate_limit::{Decision, Engine, NEVER, Nanos};
 use lockgate_plugin::{BuildCx, Ctx, Flow, Reply, Step};
 
 /// Shorter waits are not worth a timer.
@@ -78,4 +78,22 @@ pub(crate) fn refusal(code: u16, message: Option<&str>, reason: &'static str) ->
 /// a variable has no usable number.
 pub(crate) fn undecided(reason: &'static str) -> Reply {
     Reply::status(500).because(reason)
+}
+
+/// In the unit of the engine.
+pub(crate) fn nanos(duration: Duration) -> Nanos {
+    Nanos::try_from(duration.as_nanos()).unwrap_or(Nanos::MAX)
+}
+
+/// What a limit on requests under way says, when so many are there.
+pub(crate) fn places(allowed: bool, most: u64, there: u64) -> Decision {
+    Decision {
+        allowed,
+        limit: most,
+        remaining: most.saturating_sub(there),
+        reset: 0,
+        // Who knows when one of them ends.
+        retry: if allowed { 0 } else { NEVER },
+        delay: 0,
+    }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use lockgate_limit::{Decision, NEVER, Nanos, Post};
+use lockgate_limit::{Decision, Ended, NEVER, Nanos, Post};
 use lockgate_plugin::request::{LimitName, Limited};
 use lockgate_plugin::{Ctx, Lookup};
 
@@ -57,6 +57,12 @@ impl Named {
     /// Resource and plugin, and the limit.
     fn parts(&self) -> (&str, &str) {
         self.post.name().rsplit_once('/').unwrap_or_default()
+    }
+
+    /// Counts a request that passes as the store could not be asked.
+    pub(crate) fn passed_unasked(&self, now: Nanos) {
+        let nobody = String::new;
+        self.post.tally().other(Ended::ErrorAllow, now, nobody);
     }
 
     /// Tells the request's log line what it said, and the log if that was a refusal.

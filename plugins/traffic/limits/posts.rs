@@ -352,6 +352,16 @@ pub(crate) fn note(
     named.tell(decision, (cx, now));
 }
 
+/// The same where a store could not be asked: that a request passed is told as what it is.
+pub(crate) fn alone(
+    named: &Arc<Named>,
+    decision: &Decision,
+    passed: bool,
+    (cx, now): (&mut Ctx<'_>, Nanos),
+) {
+    note(named, decision, passed && !decision.allowed, (cx, now));
+}
+
 #[cfg(test)]
 mod tests {
     use lockgate_limit::Ended;

@@ -365,6 +365,11 @@ pub(crate) fn tell(away: &Away) {
     }
 }
 
+/// Whether who asked has waited for the answer.
+pub(crate) fn has_waited(away: &Away) -> bool {
+    !matches!(away, Away::Known)
+}
+
 /// The key of a limit in Redis. Keys of a limit alone are spread over the slots of a cluster; those of limits
 /// that are asked together have to be in one.
 pub(crate) fn key(owner: &str, rule: &str, text: &str, spread: bool) -> String {

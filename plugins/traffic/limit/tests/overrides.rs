@@ -139,3 +139,23 @@ fn alone_as_many_are_under_way_as_the_override_has_for_a_gateway() {
     gateway.overridden(4);
     assert_eq!(under_way(), 1);
 }
+
+/// Each request is told of once, as what became of it.
+#[test]
+fn what_passes_without_the_store_is_tallied_so() {
+    let check = |does: &str, expected: [u64; 4]| {
+        let store = Arc::new(Memory::default());
+        let conf = limits(json!({"algorithm": "fixed_window", "on_store_error": does}));
+        let gateway = Gateway::new(Some(&store), conf);
+        assert_eq!(gateway.many(1), 1);
+        store.go_away(true);
+        let _ = gateway.many(5);
+        let ended = [Ended::Allow, Ended::ErrorAllow, Ended::Local, Ended::Reject];
+        let counts = ended.map(|ended| gateway.ended(ended));
+        assert_eq!(counts, expected, "{does}");
+    };
+    check("allow", [1, 5, 0, 0]);
+    // A part is two, and one of it is used.
+    check("local", [1, 0, 1, 4]);
+    check("deny", [1, 0, 0, 5]);
+}

@@ -285,13 +285,27 @@ fn limits_in_different_slots_are_asked_by_what_is_left() {
         terms: None,
     };
     let (wide, narrow) = (asked(0, 100), asked(1, 1));
-    let ask = || now_or_never(stores.ask(&[&wide, &narrow], 0));
+    let ask = || now_or_never(stores.ask(&[&wide, &narrow], false, 0));
     assert!(matches!(ask()[..], [Said::Charged(_), Said::Charged(_)]));
     // Nothing is left of the narrow one, and the wide one is not asked.
     for _ in 0..5 {
         assert!(matches!(ask()[..], [Said::Unasked, Said::Refused(_)]));
     }
     assert_ne!(wide.name.scope, narrow.name.scope);
+    // Who waited in vain for one does not wait for the other, and who had waited before for none.
+    let calls = |away: bool, late: bool| {
+        let before = store.calls.load(Ordering::Relaxed);
+        store.go_away(away);
+        store.late.store(away, Ordering::Relaxed);
+        let said = now_or_never(stores.ask(&[&wide, &asked(1, 100)], late, 0));
+        assert_eq!(
+            said.iter().all(|said| matches!(said, Said::Away)),
+            away | late
+        );
+        store.calls.load(Ordering::Relaxed) - before
+    };
+    assert_eq!([calls(true, false), calls(true, true)], [1, 0]);
+    assert_eq!([calls(false, true), calls(false, false)], [0, 2]);
 }
 
 /// The outcome of a future that does not wait.

@@ -16,6 +16,8 @@ pub(super) struct Memory {
     /// Which gateway asks.
     node: u64,
     pub(super) away: AtomicBool,
+    /// That is found out by waiting.
+    pub(super) late: AtomicBool,
     pub(super) calls: AtomicU64,
 }
 
@@ -55,6 +57,7 @@ impl Memory {
     ) -> Waiting<'_, Result<T, Away>> {
         self.calls.fetch_add(1, Ordering::Relaxed);
         let answer = match self.away.load(Ordering::Relaxed) {
+            true if self.late.load(Ordering::Relaxed) => Err(Away::Late(Duration::ZERO)),
             true => Err(Away::Known),
             false => Ok(answer()),
         };
