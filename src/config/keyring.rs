@@ -6,7 +6,7 @@
 
 use openssl::base64::{decode_block, encode_block};
 use openssl::symm::{Cipher, decrypt, encrypt};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::kind::{Key, Kind};
 
@@ -46,6 +46,10 @@ const PLUGINS: &[(&str, &[&str])] = &[
     ("limit-count", &["redis_password", "sentinel_password"]),
     ("limit-conn", &["redis_password"]),
     ("limit-req", &["redis_password"]),
+    (
+        "limit",
+        &["store.redis_password", "store.sentinel_password"],
+    ),
     ("http-logger", &["auth_header"]),
     ("clickhouse-logger", &["password"]),
     ("elasticsearch-logger", &["auth.password", "headers"]),
@@ -63,7 +67,13 @@ const PLUGINS: &[(&str, &[&str])] = &[
     ("openfunction", &["authorization.service_token"]),
     ("azure-functions", &["authorization.apikey"]),
 ];
-/// The same of their metadata.
+/// Members that are secrets and stay as they are in etcd, as APISIX, which may read the same prefix, keeps
+/// them there in clear; they are not shown.
+const ONLY_HIDDEN: &[(&str, &[&str])] = &[
+    ("limit-conn", &["sentinel_password"]),
+    ("limit-req", &["sentinel_password"]),
+];
+/// The same as `PLUGINS` of their metadata.
 const METADATA: &[(&str, &[&str])] = &[
     ("azure-functions", &["master_apikey"]),
     (
@@ -174,11 +184,19 @@ fn walk(key: &Key, value: &mut Value, with: &mut dyn FnMut(Place, &mut String)) 
             let Some(plugins) = value.get_mut("plugins").and_then(Value::as_object_mut) else {
                 return;
             };
-            for (name, paths) in PLUGINS {
-                if let Some(conf) = plugins.get_mut(*name) {
-                    paths.iter().for_each(|path| member(conf, path, with));
-                }
-            }
+            members(plugins, PLUGINS, with);
+        }
+    }
+}
+
+fn members(
+    plugins: &mut Map<String, Value>,
+    of: &[(&str, &[&str])],
+    with: &mut dyn FnMut(Place, &mut String),
+) {
+    for (name, paths) in of {
+        if let Some(conf) = plugins.get_mut(*name) {
+            paths.iter().for_each(|path| member(conf, path, with));
         }
     }
 }
@@ -213,6 +231,9 @@ const HIDDEN: &str = "***";
 /// whether this one was encrypted or not. The shape stays.
 pub fn hide(key: &Key, value: &mut Value) {
     walk(key, value, &mut |_, text| HIDDEN.clone_into(text));
+    if let Some(plugins) = value.get_mut("plugins").and_then(Value::as_object_mut) {
+        members(plugins, ONLY_HIDDEN, &mut |_, text| HIDDEN.clone_into(text));
+    }
     if key.kind == Kind::Secret {
         // What it takes to get into a vault; how that is called differs from one to the next.
         for (name, inner) in value.as_object_mut().into_iter().flatten() {
@@ -341,6 +362,65 @@ mod tests {
         let pem = "-----BEGIN EC PRIVATE KEY-----\nx\n-----END EC PRIVATE KEY-----";
         let named = |text: &str| json!({"plugins": {"x": {"identity": text}}});
         check("services/1", named(pem), named("***"));
+    }
+
+    /// Values of a schema that have one text each: one whose name says that it is a secret.
+    fn secrets(root: &Value, schema: &Value, name: &str) -> Vec<Value> {
+        if let Some(place) = schema["$ref"].as_str() {
+            return secrets(root, root.pointer(&place[1..]).unwrap(), name);
+        }
+        let parts = ["password", "secret", "token"];
+        let is_text = schema["type"].to_string().contains("\"string\"");
+        let mut out = Vec::new();
+        if is_text && parts.iter().any(|part| name.contains(part)) {
+            out.push(json!("SECRET"));
+        }
+        for (name, inner) in schema["properties"].as_object().into_iter().flatten() {
+            let inner = secrets(root, inner, name).into_iter();
+            out.extend(inner.map(|inner| json!({ name: inner })));
+        }
+        let items = secrets_of(root, &schema["items"], name);
+        out.extend(items.into_iter().map(|item| json!([item])));
+        for more in ["anyOf", "oneOf", "allOf"] {
+            let more = schema[more].as_array().into_iter().flatten();
+            out.extend(more.flat_map(|schema| secrets(root, schema, name)));
+        }
+        out
+    }
+
+    fn secrets_of(root: &Value, schema: &Value, name: &str) -> Vec<Value> {
+        match schema.is_object() {
+            true => secrets(root, schema, name),
+            false => Vec::new(),
+        }
+    }
+
+    #[test]
+    fn no_secret_of_a_schema_is_shown() {
+        let mut seen = 0;
+        for def in lockgate_plugins::ALL {
+            let plugin = [Some((def.schema)()), def.credential.map(|c| (c.schema)())];
+            for schema in plugin.into_iter().flatten() {
+                for conf in secrets(&schema, &schema, "") {
+                    let mut value = json!({ "plugins": { def.name: conf } });
+                    let told = value.to_string();
+                    hide(&Key::new(Kind::Route, "1"), &mut value);
+                    assert!(!value.to_string().contains("SECRET"), "{told}");
+                    seen += 1;
+                }
+            }
+            if let Some(schema) = def.metadata.map(|(schema, _)| schema()) {
+                for mut value in secrets(&schema, &schema, "") {
+                    hide(&Key::new(Kind::PluginMetadata, def.name), &mut value);
+                    assert!(
+                        !value.to_string().contains("SECRET"),
+                        "{} {value}",
+                        def.name
+                    );
+                }
+            }
+        }
+        assert!(seen > 6, "{seen}: where are those of the limits?");
     }
 
     #[test]
