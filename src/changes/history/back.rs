@@ -27,7 +27,8 @@ pub fn back_to(
             "revision {revision} is not there yet; the store is at {now}"
         ));
     }
-    let Some(oldest) = generations.last() else {
+    // Notes are kept for themselves: one may be older than changes that are no longer there.
+    let Some(oldest) = generations.iter().rfind(|g| !g.entry.is_note()) else {
         return refuse("there is no history".to_owned());
     };
     // One before the oldest is what that one began with.
@@ -75,6 +76,11 @@ pub fn undo(
         let text = format!("no change in the history has the revision {revision}");
         return Err(Problem::new("undo", text).into());
     };
+    if found.entry.is_note() {
+        let text =
+            format!("revision {revision} changed no resource: there is nothing to take back");
+        return Err(Problem::new("undo", text).into());
+    }
     let Some(wants) = taken_back(&found.entry) else {
         return Err(Problem::new("undo", too_large(found)).into());
     };

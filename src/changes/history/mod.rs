@@ -82,6 +82,13 @@ pub struct Entry {
     pub changes: Vec<Changed>,
 }
 
+impl Entry {
+    /// Whether no resource has changed: it was said to the gateways, and there is nothing to take back.
+    pub fn is_note(&self) -> bool {
+        self.changes.is_empty() && self.kept != Kept::Nothing
+    }
+}
+
 /// How much of each resource is kept: large changes have no room in the transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -300,6 +307,7 @@ async fn write(
     author: &Author,
     changes: Vec<Changed>,
 ) -> Result<Recorded, StoreError> {
+    let is_note = changes.is_empty();
     let mut entry = Entry {
         at: author.now,
         key: author.key.clone(),
@@ -321,12 +329,12 @@ async fn write(
     let mut text = fitted(&mut entry, room.unwrap_or(limits.bytes).min(limits.bytes))?;
     // To look costs a shared store a request: one in so many changes does.
     if !store.is_shared() || rand::random::<u8>().is_multiple_of(PRUNED_BY_ONE_IN) {
-        entry.gap = prune(store, limits, text.len(), txn).await?;
+        entry.gap = prune(store, limits, (is_note, text.len()), txn).await?;
     }
     if entry.gap.is_some() {
         text = as_text(&entry)?;
     }
-    let path = name(author.now, text.len());
+    let path = name(author.now, is_note, text.len());
     txn.ops.push(Op::Put {
         path: path.clone(),
         text,
@@ -370,10 +378,14 @@ fn fitted(entry: &mut Entry, room: usize) -> Result<String, StoreError> {
 }
 
 /// A path that no other entry has; its end is how long the entry is.
-fn name(now: u64, bytes: usize) -> String {
+fn name(now: u64, is_note: bool, bytes: usize) -> String {
     let random: u32 = rand::random();
-    format!("{FOLDER}/{now:015}-{random:08x}-{bytes}")
+    let kind = if is_note { NOTE } else { "-" };
+    format!("{FOLDER}/{now:015}-{random:08x}{kind}{bytes}")
 }
+
+/// What stands in the name of an entry without changes, as of an override of a limit.
+const NOTE: &str = "-note-";
 
 fn bytes_of(path: &str) -> usize {
     let end = path.rsplit('-').next();
@@ -385,15 +397,18 @@ fn bytes_of(path: &str) -> usize {
 async fn prune(
     store: &dyn Store,
     limits: Limits,
-    bytes: usize,
+    (is_note, bytes): (bool, usize),
     txn: &mut Txn,
 ) -> Result<Option<u64>, StoreError> {
     let mut held = store.names(&format!("{FOLDER}/")).await?.items;
     held.sort_by_key(|item| item.created);
-    let mut left = held.len() + 1;
+    let notes = held.iter().filter(|item| item.path.contains(NOTE)).count();
+    // Each kind for itself: what there is nothing to take back of pushes out nothing that could be.
+    let mut left = [held.len() - notes, notes];
+    left[usize::from(is_note)] += 1;
     let mut all = bytes + held.iter().map(|item| bytes_of(&item.path)).sum::<usize>();
     let too_much = |left: usize, all: usize| left > limits.generations || all > limits.bytes;
-    if !too_much(left, all) {
+    if !left.iter().any(|left| too_much(*left, all)) {
         return Ok(None);
     }
     // What may go back by itself needs its entry, which the same transaction has made.
@@ -403,18 +418,25 @@ async fn prune(
         all += GAP_BYTES;
     }
     let (mut passed, mut gap) = (false, None);
-    for item in held.iter().take(MOST_PRUNED) {
-        if !too_much(left, all) {
+    let mut pruned = 0;
+    for item in &held {
+        if pruned == MOST_PRUNED {
             break;
+        }
+        let is_note = item.path.contains(NOTE);
+        let left = &mut left[usize::from(is_note)];
+        if !too_much(*left, all) {
+            continue;
         }
         if waits == Some(item.created) {
             passed = true;
             continue;
         }
         txn.ops.push(Op::Delete(item.path.to_string()));
-        left -= 1;
+        *left -= 1;
+        pruned += 1;
         all -= bytes_of(&item.path);
-        if passed {
+        if passed && !is_note {
             gap = Some(item.created);
         }
     }
