@@ -37,10 +37,9 @@ impl<'a> Filling<'a> {
 
     /// What was given away.
     pub fn into_hidden(self) -> Hidden {
-        let mut used = self.used.into_inner();
-        // Of two values of which one begins the other, the longer one is meant.
-        used.sort_by_key(|(_, value)| std::cmp::Reverse(value.len()));
-        Hidden(used)
+        let mut hidden = Hidden::default();
+        hidden.merge(Hidden(self.used.into_inner()));
+        hidden
     }
 }
 
@@ -49,6 +48,14 @@ impl<'a> Filling<'a> {
 pub struct Hidden(Vec<(String, String)>);
 
 impl Hidden {
+    /// What either may not show.
+    pub(super) fn merge(&mut self, other: Hidden) {
+        self.0.extend(other.0);
+        // Of two values of which one begins the other, the longer one is meant.
+        self.0
+            .sort_by_key(|(_, value)| std::cmp::Reverse(value.len()));
+    }
+
     /// Puts the variable's name where its value is told.
     pub fn mask(&self, problems: &mut Problems) {
         if self.0.is_empty() {

@@ -127,6 +127,11 @@ impl Document {
         self
     }
 
+    /// Errors about this text will not show these either.
+    pub fn hide_more(&mut self, hidden: Hidden) {
+        self.hidden.merge(hidden);
+    }
+
     /// Puts the names of variables where problems tell what came from them.
     pub fn mask(&self, problems: &mut Problems) {
         self.hidden.mask(problems);

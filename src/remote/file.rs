@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::client::Failed;
 use crate::changes::{Format, Ids, MOST_REQUESTS};
-use crate::document::{Document, MAX_TEXT, read_filled, read_json};
+use crate::document::{Document, Filling, MAX_TEXT, read_filled, read_json};
 
 /// A file that was read, and the order in it.
 pub(super) struct Read {
@@ -23,7 +23,7 @@ pub(super) struct Read {
 impl Read {
     /// An order, or a whole configuration. `format` is the layout that it is said to have.
     pub(super) fn order(path: &Path, format: Option<Format>) -> Result<Read, Failed> {
-        let document = document(path)?;
+        let mut document = document(path)?;
         let has = |name: &str| document.value().get(name).is_some();
         let (mut order, prefix) = match document.value() {
             Value::Object(map) if has("changes") || has("resources") => (map.clone(), ""),
@@ -42,7 +42,8 @@ impl Read {
         let said = order.get("format").and_then(Value::as_str);
         let format = format.or_else(|| said.and_then(Format::named));
         if let Some(resources) = order.get_mut("resources") {
-            let format = filled(resources, format, Ids::Needed).map_err(|mut problems| {
+            let found = filled(resources, format, Ids::Needed, &mut document);
+            let format = found.map_err(|mut problems| {
                 for problem in problems.iter_mut().filter(|_| prefix.is_empty()) {
                     problem.path = match &*problem.path {
                         "" => "resources".to_owned(),
@@ -81,18 +82,23 @@ impl Read {
     }
 }
 
-/// The layout of a whole configuration, which has its variables filled in then.
+/// The layout of a whole configuration, which has its variables filled in then. Problems with the
+/// document that it is from show none of them.
 pub(super) fn filled(
     resources: &mut Value,
     format: Option<Format>,
     ids: Ids,
+    document: &mut Document,
 ) -> Result<Format, Problems> {
     let format = match format {
         Some(format) => format,
         None => Format::of(resources, ids)?,
     };
-    format.fill(resources, "", &|name| std::env::var(name).ok())?;
-    Ok(format)
+    let env = |name: &str| std::env::var(name).ok();
+    let filling = Filling::new(&env);
+    let filled = format.fill(resources, "", &|name| filling.get(name));
+    document.hide_more(filling.into_hidden());
+    filled.map(|()| format)
 }
 
 /// Problems with their places in a file.
@@ -101,6 +107,7 @@ pub(super) fn in_file(mut problems: Problems, document: &Document) -> Failed {
         problem.file = Some(Arc::clone(document.file()));
         problem.place = document.place(&problem.path);
     }
+    document.mask(&mut problems);
     Failed::Problems(problems)
 }
 
@@ -147,4 +154,45 @@ fn bytes(path: &Path) -> Result<Vec<u8>, Failed> {
         return Err(Failed::Text(text));
     }
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// A variable that every process of a test has, with a value that no message has by itself.
+    const NAME: &str = "CARGO_MANIFEST_DIR";
+
+    fn told(name: &str, text: &str) -> String {
+        let file = format!("lockgate-order-{}-{name}", std::process::id());
+        let path = std::env::temp_dir().join(file);
+        std::fs::write(&path, text).unwrap();
+        let read = Read::order(&path, None);
+        let _ = std::fs::remove_file(&path);
+        let read = read.unwrap_or_else(|_| panic!("{text} is not read"));
+        let sent = Value::Object(read.order.clone()).to_string();
+        let value = std::env::var(NAME).unwrap();
+        assert!(sent.contains(&value), "{sent}");
+        let message = format!("found {value}");
+        let refused = json!({ "problems": [{ "path": "", "message": message, "hint": message }] });
+        match read.located(Failed::Refused(refused)) {
+            Failed::Problems(problems) => problems.to_string(),
+            _ => panic!("no problems"),
+        }
+    }
+
+    #[test]
+    fn what_came_from_the_environment_is_not_told() {
+        let value = std::env::var(NAME).unwrap();
+        let own = format!("upstreams:\n  - {{ id: u, desc: \"${{{{{NAME}}}}}\", nodes: {{}} }}\n");
+        let adc = format!(
+            "services:\n  - {{ name: s, description: \"${{{NAME}}}\", routes: [{{ name: r, uris: [/] }}] }}\n"
+        );
+        for (name, text) in [("own.yaml", own), ("adc.yaml", adc)] {
+            let told = told(name, &text);
+            assert!(told.contains(NAME) && !told.contains(&value), "{told}");
+        }
+    }
 }

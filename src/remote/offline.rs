@@ -30,9 +30,9 @@ pub(super) fn plan(
     format: Option<Format>,
 ) -> Result<Value, Failed> {
     let (settings, _) = gateway::settings(config)?;
-    let (old, new) = (file::document(from)?, file::document(to)?);
-    let (_, before) = wants(&old, format)?;
-    let (format, after) = wants(&new, format)?;
+    let (mut old, mut new) = (file::document(from)?, file::document(to)?);
+    let (_, before) = wants(&mut old, format)?;
+    let (format, after) = wants(&mut new, format)?;
     let lines = requests.map(file::lines).transpose()?;
     let corpus = lines.map(|lines| Corpus::of_lines("given", lines.iter().map(String::as_str)));
     let catalogue = catalogue(&settings);
@@ -85,9 +85,9 @@ pub(super) fn plan(
 }
 
 /// The resources of a file, and its layout.
-fn wants(file: &Document, format: Option<Format>) -> Result<(Format, Vec<Want>), Failed> {
+fn wants(file: &mut Document, format: Option<Format>) -> Result<(Format, Vec<Want>), Failed> {
     let mut value = file.value().clone();
-    let found = file::filled(&mut value, format, Ids::Optional)
+    let found = file::filled(&mut value, format, Ids::Optional, file)
         .and_then(|format| document(&value, "", Ids::Optional, Some(format)));
     found.map_err(|problems| in_file(problems, file))
 }
