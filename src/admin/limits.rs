@@ -15,6 +15,7 @@ use std::time::Duration;
 use lockgate_limit::Key;
 use serde_json::{Value, json};
 
+use super::access::Role;
 use super::changes::{Ended, body, refused};
 use super::request::Request;
 use super::write::{Failure, TRIES};
@@ -70,7 +71,7 @@ impl Admin {
             }
             ("DELETE", None) => self.reset_limit(request, &rule).await,
             ("GET", Some("top")) => {
-                let told = self.desk.top(&rule, request.args())?;
+                let told = self.desk.top(&rule, request.args(), whole(request))?;
                 Ok(Answer::json(200, told.to_string()))
             }
             ("PUT", Some("override")) => self.override_limit(request, &rule).await,
@@ -84,7 +85,10 @@ impl Admin {
         // Without its store a gateway counts, and tells what it counts.
         let held = keeping::overrides(&*self.store, now() / 1_000).await;
         told["overrides"] = match held {
-            Ok(held) => held.iter().map(Held::shown).collect(),
+            Ok(held) => held
+                .iter()
+                .map(|held| held.shown(whole(request) && self.desk.shows_keys(&held.rule)))
+                .collect(),
             Err(_) => Value::Null,
         };
         Ok(Answer::json(200, told.to_string()))
@@ -189,7 +193,7 @@ impl Admin {
             let op = held.op(now() / 1_000)?;
             if let Some(revision) = self.say(op, guard, (request, what.clone())).await? {
                 self.until_in_force(key, true).await;
-                let mut told = held.shown();
+                let mut told = held.shown(true);
                 told["revision"] = json!(revision);
                 return Ok(Answer::json(200, told.to_string()));
             }
@@ -258,6 +262,11 @@ impl Admin {
         // What takes longer is in force a little later.
         let _ = tokio::time::timeout(IN_USE_LIMIT, wait).await;
     }
+}
+
+/// Whether keys are shown whole: viewers need not know whose they are.
+fn whole(request: &Request) -> bool {
+    request.role == Role::Admin
 }
 
 fn named(request: &Request) -> Ended<Named> {

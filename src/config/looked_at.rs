@@ -107,6 +107,20 @@ fn is_secret(name: &str) -> bool {
     NEVER.contains(&name) || SECRET.iter().any(|part| name.contains(part))
 }
 
+/// How variables begin that clients fill in.
+const OF_CLIENTS: &[&str] = &["http_", "arg_", "post_arg_"];
+
+/// Whether a text names a variable whose value may be a secret of a client's, as the key of a limit may.
+pub(crate) fn reads_secret(text: &str) -> bool {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    words.map(str::to_ascii_lowercase).any(|word| {
+        let named = |prefix: &&str| word.strip_prefix(*prefix).map(spelled);
+        let mut names = OF_CLIENTS.iter().filter_map(named);
+        word.starts_with("cookie_")
+            || names.any(|name| SECRET.iter().any(|part| name.contains(part)))
+    })
+}
+
 /// Every name of a field in a text.
 fn names(text: &str, mut found: impl FnMut(String)) {
     let mut rest = text;
@@ -128,6 +142,28 @@ fn names(text: &str, mut found: impl FnMut(String)) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn variables_that_may_hold_a_secret() {
+        for text in [
+            "http_x_api_key",
+            "$remote_addr $http_Authorization",
+            "${arg_token}",
+            "cookie_id",
+        ] {
+            assert!(reads_secret(text), "{text}");
+        }
+        for text in [
+            "",
+            "remote_addr",
+            "$http_host",
+            "$http_x_tenant",
+            "consumer_name",
+            "$arg_page",
+        ] {
+            assert!(!reads_secret(text), "{text}");
+        }
+    }
     use serde_json::json;
 
     #[test]

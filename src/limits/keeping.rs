@@ -90,11 +90,16 @@ impl Held {
         }
     }
 
-    /// As JSON, for people.
-    pub(crate) fn shown(&self) -> Value {
+    /// As JSON, for people; `whole` with the key as it is.
+    pub(crate) fn shown(&self, whole: bool) -> Value {
+        let key = if whole {
+            self.named.clone()
+        } else {
+            self.named.hidden()
+        };
         json!({
             "rule": self.rule,
-            "key": self.named,
+            "key": key,
             "limit": self.limit,
             "until": history::time(self.until.saturating_mul(1_000)),
             "by": self.by,
@@ -235,6 +240,12 @@ impl Keeping {
     fn one(&self, held: &Held) -> Result<(Key, lockgate_limit::Counted), String> {
         let post = self.desk.engine.desk().find(&held.rule);
         let post = post.ok_or("no limit has this name")?;
+        // The limit may have been edited since it was overridden.
+        if !post.counts().takes_overrides() {
+            return Err(
+                "gateways count it together, where all keys have the configured limit".to_owned(),
+            );
+        }
         let mut wanted = held.named.wanted();
         wanted.count = Some(held.limit);
         let key = post.counts().key(&self.desk.engine, &wanted);

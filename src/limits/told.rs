@@ -7,8 +7,9 @@ use lockgate_limit::{Counted, Ended, Key, Nanos, Post, Standing, Unclear};
 use lockgate_plugin::{Problem, Problems};
 use serde_json::{Map, Value, json};
 
-use super::wish::Named;
+use super::wish::{Named, masked};
 use super::{Desk, now};
+use crate::config::looked_at::reads_secret;
 
 /// Limits that are listed at once: `rule` asks for some of them.
 const MOST_LISTED: usize = 1_000;
@@ -140,8 +141,20 @@ impl Desk {
         }
     }
 
-    /// Who was refused most lately.
-    pub(crate) fn top(&self, rule: &str, args: &[(String, String)]) -> Result<Value, NotTold> {
+    /// Whether keys of a limit are shown whole: not where they may be what clients prove themselves with.
+    /// Of a limit that is not in use nobody knows.
+    pub(crate) fn shows_keys(&self, rule: &str) -> bool {
+        let post = self.post(rule);
+        post.is_ok_and(|post| !reads_secret(&post.counts().about().key))
+    }
+
+    /// Who was refused most lately; `whole` with keys as they are, where they are no secrets.
+    pub(crate) fn top(
+        &self,
+        rule: &str,
+        args: &[(String, String)],
+        whole: bool,
+    ) -> Result<Value, NotTold> {
         let mut most = USUAL_TOP;
         let mut out = Problems::default();
         for (name, value) in args {
@@ -155,9 +168,10 @@ impl Desk {
         out.into_result().map_err(NotTold::Unclear)?;
         let post = self.post(rule)?;
         let top = post.tally().top(most, now(&self.engine));
+        let whole = whole && self.shows_keys(rule);
         let list = top.iter().flatten().map(|refused| {
             json!({
-                "key": refused.key,
+                "key": if whole { refused.key.to_string() } else { masked(&refused.key) },
                 "refused": refused.count,
                 "at_least": refused.count - refused.over,
             })

@@ -131,17 +131,25 @@ impl Named {
 
     /// Without what is no secret, for a log or a history: who reads that need not know whose key it is.
     pub(crate) fn masked(&self) -> String {
-        let one = |value: &String| {
-            let shown: String = value
-                .chars()
-                .take(value.chars().count() / 3)
-                .take(6)
-                .collect();
-            format!("{shown}…")
-        };
-        let values: Vec<String> = self.key.iter().map(one).collect();
+        let values: Vec<String> = self.key.iter().map(|value| masked(value)).collect();
         values.join(" ")
     }
+
+    /// The same as JSON.
+    pub(crate) fn hidden(&self) -> Named {
+        let key = self.key.iter().map(|value| masked(value)).collect();
+        Named {
+            key,
+            ..self.clone()
+        }
+    }
+}
+
+/// How a key begins: enough to know it again, not enough to use it.
+pub(super) fn masked(value: &str) -> String {
+    let most = (value.chars().count() / 3).min(6);
+    let shown: String = value.chars().take(most).collect();
+    format!("{shown}…")
 }
 
 fn number(name: &str, number: Option<u64>, out: &mut Problems) -> Option<u64> {
