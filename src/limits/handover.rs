@@ -35,6 +35,9 @@ const LENGTH: usize = 80;
 /// How long the other process may take.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// After a connection could not be taken, as when there are no file descriptors: at once it would fail again.
+const PAUSE: Duration = Duration::from_millis(200);
+
 /// Why nothing was taken over.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NotTaken {
@@ -116,15 +119,10 @@ impl Message {
 pub(crate) fn serve(sock: &Path, engine: Arc<Engine>, (memory, table_bytes): (Memory, usize)) {
     let started = listen(sock).and_then(|listener| {
         let serve = move || {
-            for stream in listener.incoming() {
-                let given = stream
-                    .map_err(NotTaken::from)
-                    .and_then(|stream| give(&stream, &engine, (&memory, table_bytes)));
-                match given {
-                    Ok(()) => tracing::info!("a successor counts limits in the same memory"),
-                    Err(error) => tracing::warn!(%error, "limits were not handed over"),
-                }
-            }
+            let give = |stream: &UnixStream| give(stream, &engine, (&memory, table_bytes));
+            #[allow(clippy::disallowed_methods)]
+            // A thread of its own that has nothing else to do.
+            serve_all(listener.incoming(), give, || std::thread::sleep(PAUSE));
         };
         let thread = std::thread::Builder::new().name("limits".into());
         thread.spawn(serve)
@@ -135,6 +133,27 @@ pub(crate) fn serve(sock: &Path, engine: Arc<Engine>, (memory, table_bytes): (Me
             %error,
             "an upgrade will start all limits anew: nobody can ask for what was counted"
         );
+    }
+}
+
+/// Gives everybody who comes; pauses when nobody could be let in.
+fn serve_all<S>(
+    incoming: impl Iterator<Item = io::Result<S>>,
+    give: impl Fn(&S) -> Result<(), NotTaken>,
+    mut pause: impl FnMut(),
+) {
+    for stream in incoming {
+        let given = stream.map_or_else(
+            |error| {
+                pause();
+                Err(error.into())
+            },
+            |stream| give(&stream),
+        );
+        match given {
+            Ok(()) => tracing::info!("a successor counts limits in the same memory"),
+            Err(error) => tracing::warn!(%error, "limits were not handed over"),
+        }
     }
 }
 
@@ -288,6 +307,19 @@ mod tests {
         );
         let _ = std::fs::remove_file(&path);
         assert!(take_one(&counting(BYTES, Some(&path)).engine, "a"));
+    }
+
+    #[test]
+    fn who_cannot_be_let_in_makes_no_loop_without_a_pause() {
+        let full = || Err(io::Error::from_raw_os_error(24));
+        let incoming = [full(), Ok(1), full(), Ok(2), full()].into_iter();
+        let (given, mut pauses) = (std::cell::RefCell::default(), 0);
+        let give = |stream: &i32| {
+            Vec::push(&mut given.borrow_mut(), *stream);
+            Err(NotTaken::Stranger)
+        };
+        serve_all(incoming, give, || pauses += 1);
+        assert_eq!((given.into_inner(), pauses), (vec![1, 2], 3));
     }
 
     #[test]
