@@ -109,6 +109,11 @@ pub(super) fn targets(step: &Step) -> Vec<String> {
         .collect()
 }
 
+/// Whether a certificate is one that nodes are shown.
+fn is_for_nodes(value: &Value) -> bool {
+    value["type"] == "client" && value["status"] != 0
+}
+
 /// What would be there after the steps.
 struct After<'a> {
     listing: &'a Listing,
@@ -126,7 +131,7 @@ impl<'a> After<'a> {
 
     /// Whether a certificate is one that nodes are shown.
     fn is_for_nodes(&self, path: &str) -> bool {
-        let of = |value: &Value| value["type"] == "client";
+        let of = is_for_nodes;
         match self.steps.get(path) {
             Some(step) => step.after.as_ref().is_some_and(of),
             None => {
@@ -181,11 +186,12 @@ pub(super) fn check(steps: &[Step], listing: &Listing, rules: &Rules<'_>, out: &
     keys_once(&after, steps, out);
 }
 
-/// Reports what is deleted though something that stays as it is refers to it.
+/// Reports what is deleted, or no longer what it is used as, though something that stays as it is refers to it.
 fn still_used(after: &After<'_>, steps: &[Step], out: &mut Problems) {
-    let may_be_used = |step: &&Step| {
-        step.after.is_none()
-            && matches!(
+    let may_be_used = |step: &&Step| match &step.after {
+        Some(value) => step.key.kind == Kind::Ssl && !is_for_nodes(value),
+        None => {
+            matches!(
                 step.key.kind,
                 Kind::Upstream
                     | Kind::Ssl
@@ -196,6 +202,7 @@ fn still_used(after: &After<'_>, steps: &[Step], out: &mut Problems) {
                     | Kind::Proto
                     | Kind::StreamRoute
             )
+        }
     };
     let gone: HashMap<&str, &Step> = steps
         .iter()
@@ -224,10 +231,11 @@ fn still_used(after: &After<'_>, steps: &[Step], out: &mut Problems) {
                     "" => format!("{key} belongs to it"),
                     member => format!("{key} still refers to it ({member})"),
                 };
-                out.push(Problem::new(
-                    &*step.place,
-                    format!("cannot be deleted: {text}"),
-                ));
+                let text = match step.after {
+                    None => format!("cannot be deleted: {text}"),
+                    Some(_) => format!("{text}: it has to stay of type client, with status 1"),
+                };
+                out.push(Problem::new(&*step.place, text));
             }
         }
     }

@@ -158,6 +158,25 @@ fn upstream() -> Value {
     json!({ "nodes": { "127.0.0.1:1": 1 } })
 }
 
+/// A certificate of type client, but for what is said instead.
+fn shown_to_nodes(instead: Value) -> Value {
+    use openssl::{asn1::Asn1Time, hash::MessageDigest, pkey::PKey, rsa::Rsa, x509::X509};
+    let key = PKey::from_rsa(Rsa::generate(2048).unwrap()).unwrap();
+    let mut cert = X509::builder().unwrap();
+    cert.set_pubkey(&key).unwrap();
+    let day = |n| Asn1Time::days_from_now(n).unwrap();
+    cert.set_not_before(&day(0)).unwrap();
+    cert.set_not_after(&day(1)).unwrap();
+    cert.sign(&key, MessageDigest::sha256()).unwrap();
+    let text = |pem: Vec<u8>| String::from_utf8(pem).unwrap();
+    let cert = text(cert.build().to_pem().unwrap());
+    let key = text(key.private_key_to_pem_pkcs8().unwrap());
+    let mut value = json!({ "type": "client", "cert": cert, "key": key });
+    let all = value.as_object_mut().unwrap();
+    all.extend(instead.as_object().unwrap().clone());
+    value
+}
+
 fn route(uri: &str) -> Value {
     json!({ "uri": uri, "upstream_id": "u" })
 }
@@ -247,6 +266,8 @@ async fn resources_are_checked_together() {
             put("upstreams", "u", upstream()), put("routes", "r", route("/a")),
             put("consumers", "ann", json!({"username": "ann", "plugins": {"key-auth": {"key": "one"}}})),
             put("global_rules", "g", json!({"plugins": {"cors": {}}})),
+            put("ssls", "c", shown_to_nodes(json!({}))),
+            put("upstreams", "mtls", json!({"nodes": {"127.0.0.1:1": 1}, "scheme": "https", "tls": {"client_cert_id": "c"}})),
         ]}))
         .await;
     let check = async |changes: Value, expected: &[&str]| {
@@ -326,6 +347,26 @@ async fn resources_are_checked_together() {
                 json!({"plugins": {"key-auth": {"key": "one"}}})
             ),
             delete("consumers", "ann")
+        ]),
+        &[],
+    )
+    .await;
+    check(
+        json!([put("ssls", "c", shown_to_nodes(json!({"type": "server", "sni": "a.test"})))]),
+        &["changes[0].value: upstreams/mtls still refers to it (tls.client_cert_id): it has to stay of type client, with status 1"],
+    )
+    .await;
+    check(
+        json!([put("ssls", "c", shown_to_nodes(json!({"status": 0})))]),
+        &["changes[0].value: upstreams/mtls still refers to it (tls.client_cert_id): it has to stay of type client, with status 1"],
+    )
+    .await;
+    let renewed = json!({"desc": "renewed"});
+    check(json!([put("ssls", "c", shown_to_nodes(renewed))]), &[]).await;
+    check(
+        json!([
+            put("ssls", "c", shown_to_nodes(json!({"status": 0}))),
+            put("upstreams", "mtls", upstream())
         ]),
         &[],
     )
@@ -562,6 +603,48 @@ async fn the_history_is_bounded_in_number_and_size() {
         )]
     );
     assert!(before < nothing);
+}
+
+#[tokio::test]
+async fn what_changes_no_resource_pushes_out_nothing_that_could_be_taken_back() {
+    let mut world = world();
+    world.limits.generations = 3;
+    let note = || Txn::put("lockgate/limits/overrides/a", "{}");
+    world.single(note()).await;
+    let mut revisions = Vec::new();
+    for at in 0..4 {
+        revisions.push(world.single(Txn::put(format!("routes/{at}"), "{}")).await);
+    }
+    let mut last = 0;
+    for _ in 0..10 {
+        last = world.single(note()).await;
+    }
+    let known = world.history().await;
+    let notes = known.iter().filter(|g| g.entry.is_note()).count();
+    assert_eq!((known.len(), notes), (6, 3));
+    let listing = world.store.list("").await.unwrap();
+    let wants = history::back_to(&known, 0, revisions[0], &listing).unwrap();
+    assert_eq!(wants.len(), 3);
+    let error = history::undo(&known, last, &listing).err().unwrap();
+    let text = format!("undo: revision {last} changed no resource: there is nothing to take back");
+    assert_eq!(problems(&error), [text]);
+}
+
+#[tokio::test]
+async fn an_old_note_does_not_make_the_history_longer() {
+    let mut world = world();
+    world.limits.generations = 2;
+    let note = world
+        .single(Txn::put("lockgate/limits/overrides/a", "{}"))
+        .await;
+    for at in 0..4 {
+        world.single(Txn::put(format!("routes/{at}"), "{}")).await;
+    }
+    let (known, listing) = (world.history().await, world.store.list("").await.unwrap());
+    assert_eq!(known.last().unwrap().revision, note);
+    // Two changes after it are no longer known.
+    assert!(history::back_to(&known, 0, note, &listing).is_err());
+    assert!(history::back_to(&known, 0, note + 2, &listing).is_ok());
 }
 
 #[tokio::test]

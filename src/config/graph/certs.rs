@@ -84,6 +84,13 @@ impl Graph {
                 self.announce(&upstream);
                 stay.push(Arc::downgrade(&upstream));
             }
+            if cert.is_none() && !stay.is_empty() {
+                let text = "upstreams name it, and it is not there, of type client and with status 1: \
+                            none of their nodes is asked until it is";
+                let mut problem = Problem::new("", text);
+                problem.resource = format!("ssls/{id}");
+                applied.warnings.push(problem);
+            }
             if !stay.is_empty() {
                 self.certs.users.insert(id, stay);
             }

@@ -48,7 +48,12 @@ fn a_certificate_is_given_to_whoever_names_it() {
     check(true);
     let mut off = certificate("");
     off["status"] = json!(0);
-    graph.accept([put("ssls/own", off)]);
+    let applied = graph.accept([put("ssls/own", off)]);
+    let told = texts(&applied.warnings);
+    assert!(
+        told.len() == 1 && told[0].contains("none of their nodes is asked"),
+        "{told:?}"
+    );
     check(false);
     graph.accept([put("ssls/own", certificate(""))]);
     check(true);
