@@ -78,7 +78,8 @@ pub struct Tally {
     shadow: AtomicU64,
     error_allow: AtomicU64,
     local: AtomicU64,
-    top: OnceLock<Option<Room>>,
+    /// Only once there is room: a limit that found none asks again when others have gone.
+    top: OnceLock<Room>,
     tops: Arc<AtomicUsize>,
 }
 
@@ -133,16 +134,26 @@ impl Tally {
         if !matches!(ended, Ended::Reject | Ended::ShadowReject) {
             return;
         }
-        let room = self.top.get_or_init(|| self.room());
         // Who finds it taken goes on: of a flood enough is seen, and nobody waits.
-        if let Some(room) = room
+        if let Some(room) = self.place()
             && let Ok(mut top) = room.top.try_lock()
         {
             top.add(&key(), now);
         }
     }
 
+    fn place(&self) -> Option<&Room> {
+        if self.top.get().is_none() {
+            // Of two threads that make one, the other's goes again.
+            let _ = self.top.set(self.room()?);
+        }
+        self.top.get()
+    }
+
     fn room(&self) -> Option<Room> {
+        if self.tops.load(Ordering::Relaxed) >= MOST_TOPS {
+            return None;
+        }
         let tops = Arc::clone(&self.tops);
         if tops.fetch_add(1, Ordering::Relaxed) >= MOST_TOPS {
             tops.fetch_sub(1, Ordering::Relaxed);
@@ -176,9 +187,10 @@ impl Tally {
     /// Who was refused most lately, at most `most` of them. `None` when there was no room to remember.
     pub fn top(&self, most: usize, now: Nanos) -> Option<Vec<Refused>> {
         match self.top.get() {
-            None => Some(Vec::new()),
-            Some(None) => None,
-            Some(Some(room)) => {
+            None => {
+                (self.count(Ended::Reject) + self.count(Ended::ShadowReject) == 0).then(Vec::new)
+            }
+            Some(room) => {
                 let mut top = room.top.lock().unwrap_or_else(PoisonError::into_inner);
                 Some(top.list(most, now))
             }
@@ -237,5 +249,6 @@ mod tests {
         assert_eq!(all[0].count(Ended::Reject), 1);
         all.truncate(1);
         assert_eq!(refuse(&Tally::new(&tops)), Some(1));
+        assert_eq!(refuse(&all[0]), Some(1), "there is room now");
     }
 }
