@@ -252,7 +252,12 @@ fn serve(
         };
         server.add_service(small_service("control", addr, control));
     }
-    let (mut confirmations, mut keeping) = (None, None);
+    let limits_wake = Arc::new(Notify::new());
+    // Where there is no Admin API, too: what is said to another gateway holds for all that share the store.
+    let keeping = store
+        .as_ref()
+        .map(|store| Keeping::new(Arc::clone(store), desk.clone(), Arc::clone(&limits_wake)));
+    let mut confirmations = None;
     if let (Some(conf), Some(store), Some(recent)) = (&settings.admin, &store, &recent) {
         let wake = Arc::new(Notify::new());
         let writes = Arc::default();
@@ -265,9 +270,6 @@ fn serve(
             wake: Arc::clone(&wake),
             writes: Arc::clone(&writes),
         });
-        let limits_wake = Arc::new(Notify::new());
-        let wake_limits = Arc::clone(&limits_wake);
-        keeping = Some(Keeping::new(Arc::clone(store), desk.clone(), wake_limits));
         let key = std::path::absolute(&settings.lockgate.admin_key)?;
         let own = conf.key_required && conf.keys.iter().all(|key| key.viewer);
         let admin = Admin::new(AdminParts {

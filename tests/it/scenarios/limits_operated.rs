@@ -184,12 +184,17 @@ pub(super) async fn shared(world: Arc<World>) -> Result<()> {
         "prefix": "/limits", "timeout": 2, "startup_retry": 10 } } });
     let a = gateway(&world, "limits-a", &config, json!({})).await?;
     let b = gateway(&world, "limits-b", &config, json!({})).await?;
+    // One without an Admin API has what is said to the others.
+    let mut reads = config.clone();
+    reads["deployment"]["role"] = json!("data_plane");
+    reads["deployment"]["role_data_plane"] = json!({ "config_provider": "etcd" });
+    let c = gateway(&world, "limits-c", &reads, json!({})).await?;
     let echo = world.upstreams.address("echo")?.to_string();
     let route = json!({ "uri": "/x", "upstream": { "nodes": { echo: 1 } }, "plugins": { "limit": { "limits": [
         { "name": "client", "algorithm": "fixed_window", "count": 1, "time_window": 3_600 } ] } } });
     wants(&a.admin("PUT", "/routes/r", &route).await, 201, "the route")?;
     until_passes(&b, "/x", 200).await?;
-    for gateway in [&a, &b] {
+    for gateway in [&a, &b, &c] {
         until_passes(gateway, "/x", 429).await?;
     }
     // Another limit for a key, given to one of them, is in force on both.
@@ -200,6 +205,7 @@ pub(super) async fn shared(world: Arc<World>) -> Result<()> {
     wants(&answer, 200, "the override")?;
     wants(&once(&target(&a)?, "/x").await, 200, "at once, here")?;
     until_passes(&b, "/x", 200).await?;
+    until_passes(&c, "/x", 200).await?;
     let told = b
         .own("GET", &format!("{path}?key=127.0.0.1"), &Value::Null)
         .await;
@@ -221,16 +227,17 @@ pub(super) async fn shared(world: Arc<World>) -> Result<()> {
         tokio::time::sleep(POLL).await;
     }
     // What is used up begins anew on both.
-    for gateway in [&a, &b] {
+    for gateway in [&a, &b, &c] {
         until_passes(gateway, "/x", 429).await?;
     }
     let answer = a
         .own("DELETE", &format!("{path}?key=127.0.0.1"), &Value::Null)
         .await;
     ensure!(json_of(&answer)?["gateways"] == "all", "{answer:?}");
-    for gateway in [&a, &b] {
+    for gateway in [&a, &b, &c] {
         until_passes(gateway, "/x", 200).await?;
     }
+    ensure!(c.stop().await?.success(), "c failed");
     ensure!(a.stop().await?.success(), "a failed");
     ensure!(b.stop().await?.success(), "b failed");
     Ok(())
