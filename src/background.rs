@@ -22,6 +22,7 @@ use crate::config::report::SharedReport;
 use crate::config::writer::Writer;
 use crate::limits::keeping::Keeping;
 use crate::load::Source;
+use crate::own_listeners;
 use crate::settings::Settings;
 use crate::upstream::{Lookups, Sweeper};
 
@@ -98,28 +99,29 @@ fn runtime() -> std::io::Result<Runtime> {
     Builder::new_current_thread().enable_all().build()
 }
 
-/// Says that the process is ready once every listener accepts a connection, and `first` is done.
+/// Says that the process is ready once every listener accepts a connection, and `first` is done. Where
+/// another process accepts there, this one is not: it was started by mistake, and takes nobody's place.
 pub(crate) fn start_readiness_thread(
     settings: &Settings,
     listening: Arc<AtomicBool>,
     first: impl FnOnce() + Send + 'static,
 ) -> anyhow::Result<()> {
     const LOOK: Duration = Duration::from_millis(10);
-    let addrs: Vec<SocketAddr> = settings
+    let listens: Vec<SocketAddr> = settings
         .listen
         .iter()
         .chain(&settings.tls.listen)
         .map(|listen| listen.addr)
         .chain(settings.admin.iter().map(|admin| admin.listen))
-        .map(reachable)
         .collect();
+    let addrs: Vec<SocketAddr> = listens.iter().copied().map(reachable).collect();
     std::thread::Builder::new()
         .name("readiness".into())
         .spawn(move || {
+            let accepts =
+                |addr| std::net::TcpStream::connect_timeout(addr, Duration::from_secs(1)).is_ok();
             #[allow(clippy::disallowed_methods)] // A thread of its own that has nothing else to do.
-            while !addrs.iter().all(|addr| {
-                std::net::TcpStream::connect_timeout(addr, Duration::from_secs(1)).is_ok()
-            }) {
+            while !(are_own(&listens) && addrs.iter().all(accepts)) {
                 std::thread::sleep(LOOK);
             }
             first();
@@ -127,6 +129,17 @@ pub(crate) fn start_readiness_thread(
             tracing::info!("ready");
         })?;
     Ok(())
+}
+
+/// Whether this process listens on all of these. Where the kernel does not tell, that somebody does has to do.
+fn are_own(addrs: &[SocketAddr]) -> bool {
+    match own_listeners::own() {
+        Ok(own) => addrs.iter().all(|addr| own.contains(addr)),
+        Err(error) => {
+            tracing::warn!(%error, "not known whether the listeners are this process's: ready as they accept");
+            true
+        }
+    }
 }
 
 /// An address to connect to for one to listen on.

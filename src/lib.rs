@@ -21,6 +21,7 @@ pub mod link;
 pub mod load;
 pub mod observe;
 mod open_files;
+mod own_listeners;
 mod pace;
 pub mod proxy;
 pub mod remote;
