@@ -132,6 +132,8 @@ impl Count {
                     count = count.saturating_sub(less);
                 } else if mark.checked_add(1) == Some(number) {
                     before = before.saturating_sub(less);
+                } else {
+                    return;
                 }
                 *self = Count::Sliding {
                     number,
@@ -147,11 +149,14 @@ impl Count {
                     !mine
                 });
             }
-            (Law::Bucket { interval_us, .. }, Count::Bucket { due }) => {
+            (Law::Bucket { interval_us, holds }, Count::Bucket { due }) => {
                 // Of a charge that has drained in part, only the rest can be given back.
                 let rest = (mark as f64 - now as f64).max(0.0);
                 let back = (less as f64 * interval_us).min(rest);
-                *due = (due.max(now as f64) - back).max(now as f64);
+                let debt = now as f64 + DEBT * interval_us * holds;
+                let new = (due.max(now as f64) - back).min(debt);
+                // As good as new, also when the clock goes back.
+                *due = if new > now as f64 { new } else { 0.0 };
             }
             _ => {}
         }
