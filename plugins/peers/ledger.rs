@@ -18,7 +18,7 @@ use crate::members::View;
 use crate::partition::{Partition, Place};
 use crate::place::{KeyId, PARTITIONS};
 
-/// What all counts may take, in bytes: some 700,000 keys. Beyond it new keys are not counted here, and
+/// About what all counts may take, in bytes: a million keys, fewer with permits out. Beyond it new keys are not counted here, and
 /// each gateway lets them have its share; no count is given up.
 pub(crate) const MOST_BYTES: usize = 128 << 20;
 /// For how long counts are expected. They come within some milliseconds, unless who sends them is in

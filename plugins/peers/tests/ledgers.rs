@@ -5,8 +5,8 @@ use std::time::Duration;
 use lockgate_quota::{Ask, Grant, Law, Micros, Verdict};
 
 use crate::frame::{Charged, Question, Reply};
-use crate::kept::window;
-use crate::ledger::{Asked, Ledger};
+use crate::kept::{Kept, window};
+use crate::ledger::{Asked, Ledger, MOST_BYTES};
 use crate::members::{Members, Node, Roll, View};
 use crate::place::KeyId;
 
@@ -396,4 +396,10 @@ fn what_is_over_joins_nothing() {
     for law in [fixed(10), sliding(10), log(10), bucket()] {
         assert_eq!(over(law), 7, "{law:?}");
     }
+}
+
+#[test]
+fn there_is_room_for_as_many_keys_as_the_page_says() {
+    let key = size_of::<(KeyId, Kept)>();
+    assert!(MOST_BYTES / key >= 1_000_000);
 }

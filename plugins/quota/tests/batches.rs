@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use rustc_hash::FxHashMap;
 
-use super::rig::{LIMIT, fixed};
+use super::rig::{LIMIT, claim, fixed};
 use crate::{
-    Account, Ask, Away, Calls, Charge, Claim, Grant, Keeper, Law, Leases, Name, Nanos, QuotaStore,
-    Settled, Spend, Standing, Terms, Verdict, Waiting,
+    Account, Ask, Away, Calls, Charge, Grant, Keeper, Law, Leases, Nanos, QuotaStore, Settled,
+    Spend, Standing, Terms, Verdict, Waiting,
 };
 
 /// A store, as one gateway sees it.
@@ -83,19 +83,6 @@ impl QuotaStore for Memory {
 
     fn calls(&self) -> Calls {
         Calls::default()
-    }
-}
-
-fn claim<'a>(text: &'a str, terms: &'a Terms) -> Claim<'a> {
-    let name = Name {
-        scope: "t",
-        rule: "rule",
-        text,
-    };
-    Claim {
-        name,
-        terms,
-        cost: 1,
     }
 }
 

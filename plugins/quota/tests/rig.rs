@@ -12,11 +12,25 @@ pub(super) use lockgate_test_redis::{Cluster, Sentinels, Signal};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::{Access, Central, Charge, Law, Place, Server, Verdict};
+use crate::{Access, Central, Charge, Claim, Law, Name, Place, Server, Terms, Verdict};
 
 /// Longer than anything here takes on a busy machine.
 pub(super) const LIMIT: Duration = Duration::from_secs(20);
 pub(super) const MINUTE: Duration = Duration::from_secs(60);
+
+/// A request of one on a limit's key.
+pub(super) fn claim<'a>(text: &'a str, terms: &'a Terms) -> Claim<'a> {
+    let name = Name {
+        scope: "t",
+        rule: "rule",
+        text,
+    };
+    Claim {
+        name,
+        terms,
+        cost: 1,
+    }
+}
 
 /// A server.
 pub(super) struct Redis(lockgate_test_redis::Redis);

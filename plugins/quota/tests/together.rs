@@ -4,24 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::rig::*;
-use crate::{Central, Claim, Law, Leases, Name, Spend, Terms};
+use crate::{Central, Claim, Law, Leases, Spend, Terms};
 
 /// One gateway.
 fn gateway(redis: &Redis) -> Arc<Leases> {
     Leases::new(Arc::new(redis.central()), 64)
-}
-
-fn claim<'a>(text: &'a str, terms: &'a Terms) -> Claim<'a> {
-    let name = Name {
-        scope: "t",
-        rule: "rule",
-        text,
-    };
-    Claim {
-        name,
-        terms,
-        cost: 1,
-    }
 }
 
 async fn take(leases: &Arc<Leases>, text: &str, terms: &Terms, now: u64) -> bool {

@@ -43,10 +43,7 @@ impl Made {
 
     fn credential(&mut self, item: &Members, place: &str, consumer: &str) {
         self.known(item, CREDENTIAL, place);
-        let Some(name) = self.name(item, "name", place) else {
-            return;
-        };
-        let Some(id) = self.id(item, place, &name, consumer) else {
+        let Some((_, id)) = self.named(item, place, consumer) else {
             return;
         };
         let plugin = item.get("type").and_then(Value::as_str);

@@ -139,6 +139,18 @@ impl Made {
         name.map(str::to_owned)
     }
 
+    /// Name and id of something inside a resource of this name; inside none when it is empty.
+    pub(super) fn named(
+        &mut self,
+        item: &Members,
+        place: &str,
+        parent: &str,
+    ) -> Option<(String, String)> {
+        let name = self.name(item, "name", place)?;
+        let id = self.id(item, place, &name, parent)?;
+        Some((name, id))
+    }
+
     /// The id that is written, or the one that ADC makes of the name and that of what is around.
     pub(super) fn id(
         &mut self,

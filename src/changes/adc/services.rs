@@ -63,10 +63,7 @@ impl Made {
                     .push(Problem::new(join(place, lost), text).hint(hint));
             }
         }
-        let Some(name) = self.name(item, "name", place) else {
-            return;
-        };
-        let Some(id) = self.id(item, place, &name, "") else {
+        let Some((name, id)) = self.named(item, place, "") else {
             return;
         };
         let mut service = taken(item, &["name", "plugins", "hosts"]);
@@ -100,10 +97,7 @@ impl Made {
     }
 
     fn further_upstream(&mut self, item: &Members, place: &str, (service, service_id): Around<'_>) {
-        let Some(name) = self.name(item, "name", place) else {
-            return;
-        };
-        let Some(id) = self.id(item, place, &name, service) else {
+        let Some((_, id)) = self.named(item, place, service) else {
             return;
         };
         let mut value = upstream_of(item);
@@ -116,10 +110,7 @@ impl Made {
 
     fn route(&mut self, item: &Members, place: &str, (service, service_id): Around<'_>) {
         self.known(item, ROUTE, place);
-        let Some(name) = self.name(item, "name", place) else {
-            return;
-        };
-        let Some(id) = self.id(item, place, &name, service) else {
+        let Some((_, id)) = self.named(item, place, service) else {
             return;
         };
         let mut route = taken(
@@ -150,10 +141,7 @@ impl Made {
 
     fn stream_route(&mut self, item: &Members, place: &str, (service, service_id): Around<'_>) {
         self.known(item, STREAM_ROUTE, place);
-        let Some(name) = self.name(item, "name", place) else {
-            return;
-        };
-        let Some(id) = self.id(item, place, &name, service) else {
+        let Some((name, id)) = self.named(item, place, service) else {
             return;
         };
         let mut route = taken(
